@@ -33,7 +33,7 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
-from adagauss.experiments.run import Run, RunFolder, stored_config
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream, run
 from adagauss.utils.runtime import Runtime
 
@@ -116,7 +116,7 @@ def test_every_second_image_is_mirrored() -> None:
 
 
 def test_mirror_images_count_where_the_memory_counts_them(folder: RunFolder, digits: Dataset) -> None:
-    config = stored_config(folder)
+    config = folder.config
     memory = config.method.memory
     extractor = Learner.load(folder.checkpoint(1)).network.extractor
     stream = make_stream(config, digits)

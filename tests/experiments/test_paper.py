@@ -11,15 +11,14 @@ from adagauss.analysis.studies import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
 from adagauss.experiments.grid import RunSpec
-from adagauss.experiments.paper import SCALES, TableValue, find_items, items
+from adagauss.experiments.paper import SCALES, find_items, items
 from adagauss.experiments.reproduce import (
     RESCORED,
-    PlannedRow,
+    ItemResults,
     Problem,
     ReproductionConfig,
     distinct_runs,
     plan,
-    results,
 )
 
 
@@ -28,7 +27,7 @@ def config_at(scale: str) -> ReproductionConfig:
 
 
 @pytest.fixture(scope="module")
-def planned() -> dict[str, list[PlannedRow]]:
+def planned() -> dict[str, list[ItemResults]]:
     """Everything at every scale, as if all data were there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatasetInfo, "present", lambda self, root: True)
@@ -36,15 +35,15 @@ def planned() -> dict[str, list[PlannedRow]]:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_row_is_a_configuration_that_can_be_run(scale: str, planned: dict[str, list[PlannedRow]]) -> None:
-    for one in planned[scale]:
+def test_every_row_is_a_configuration_that_can_be_run(scale: str, planned: dict[str, list[ItemResults]]) -> None:
+    for found, one in ((results, one) for results in planned[scale] for one in results.planned):
         if isinstance(one.run, Problem):
-            assert "needs the package timm" in one.run.reason, f"{one.item.name}, {one.row.label}"
+            assert "needs the package timm" in one.run.reason, f"{found.item.name}, {one.row.label}"
         else:
             assert (one.rescored is None) == (one.row.rescore is None)
 
 
-def test_rows_of_several_items_share_one_run(planned: dict[str, list[PlannedRow]]) -> None:
+def test_rows_of_several_items_share_one_run(planned: dict[str, list[ItemResults]]) -> None:
     rows = {
         ("table1", "AdaGauss"),
         ("ablation", "8 AdaGauss"),
@@ -56,14 +55,15 @@ def test_rows_of_several_items_share_one_run(planned: dict[str, list[PlannedRow]
     }
     found = [
         one.run
-        for one in planned["cpu"]
-        if (one.item.name, one.row.label) in rows and one.benchmark.protocol == "cifar100-10" and one.seed == 1
+        for results in planned["cpu"]
+        for one in results.planned
+        if (results.item.name, one.row.label) in rows and results.benchmark.protocol == "cifar100-10" and one.seed == 1
     ]
     assert len(found) == len(rows)
     assert len({spec.name for spec in found if isinstance(spec, RunSpec)}) == 1
 
 
-def test_one_seed_of_everything_comes_before_the_next(planned: dict[str, list[PlannedRow]]) -> None:
+def test_one_seed_of_everything_comes_before_the_next(planned: dict[str, list[ItemResults]]) -> None:
     runs = distinct_runs(planned["cpu"])
     seeds = [spec.config.seed for spec in runs]
     assert seeds == sorted(seeds)
@@ -82,15 +82,15 @@ def test_every_study_of_an_item_exists() -> None:
     assert {item.study for item in items().values() if item.study} <= studies().keys()
 
 
-def test_every_row_of_a_table_is_found_in_the_paper(planned: dict[str, list[PlannedRow]]) -> None:
-    tables = [one for one in planned["paper"] if one.item.tables and "imagenet" not in one.benchmark.protocol]
-    for found in results(tables, config_at("paper")):
-        for label in found.outcomes:
-            assert found.paper_values(label), f"{found.item.name}, {found.protocol}, {label}"
+def test_every_row_of_a_table_is_found_in_the_paper(planned: dict[str, list[ItemResults]]) -> None:
+    for found in planned["paper"]:
+        if found.item.tables and "imagenet" not in found.benchmark.protocol:
+            for label in found.outcomes:
+                assert found.paper_values(label), f"{found.item.name}, {found.protocol.name}, {label}"
 
 
-def test_the_papers_numbers_are_those_of_the_row(planned: dict[str, list[PlannedRow]]) -> None:
-    (found,) = results([one for one in planned["cpu"] if one.item.name == "ablation"], config_at("cpu"))
+def test_the_papers_numbers_are_those_of_the_row(planned: dict[str, list[ItemResults]]) -> None:
+    (found,) = (one for one in planned["cpu"] if one.item.name == "ablation")
     accuracies = [found.paper_values(label)["a_last"] for label in found.outcomes]
     assert accuracies == [36.4, 37.6, 41.1, 22.9, 24.6, 42.9, 40.2, 46.1]
 
@@ -105,7 +105,7 @@ def test_items_are_found_by_name_and_number_and_an_unknown_name_gets_a_suggestio
 def test_missing_data_is_a_reason_and_not_a_run(tmp_path: Path) -> None:
     config = ReproductionConfig(SCALES["paper"], tmp_path)
     planned = plan(find_items(["table1"]), config)
-    reasons = {one.run.reason for one in planned if isinstance(one.run, Problem)}
+    reasons = {one.run.reason for found in planned for one in found.planned if isinstance(one.run, Problem)}
     assert any(reason.startswith("ImageNet-Subset") and "is not in " in reason for reason in reasons)
     assert distinct_runs(planned) == []
 
@@ -116,7 +116,7 @@ def test_labels_are_unique_and_benchmarks_and_claims_name_rows(name: str) -> Non
     labels = [row.label for row in item.rows]
     assert len(set(labels)) == len(labels)
     named = {label for places in item.benchmarks.values() for one in places for label in one.only}
-    named |= {value.row for claim in item.claims for value in claim.values if isinstance(value, TableValue)}
+    named |= {value.row for claim in item.claims for value in claim.values if value.row is not None}
     assert named <= set(labels)
     for claim in item.claims:
         names = [value.name for value in claim.values]

@@ -10,22 +10,19 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
-from adagauss.experiments.grid import RunSpec
 from adagauss.experiments.paper import (
     SCALES,
     Benchmark,
     Claim,
-    FigureValue,
     Item,
     Relation,
     Row,
-    TableValue,
+    Value,
     find_items,
     items,
 )
 from adagauss.experiments.reproduce import (
     ItemResults,
-    Numbers,
     Problem,
     Reproduced,
     ReproductionConfig,
@@ -37,7 +34,6 @@ from adagauss.experiments.reproduce import (
     read_rescored,
     reproduce,
     rescore_missing,
-    results,
     run_missing,
     table_rows,
     write_page,
@@ -72,13 +68,14 @@ def test_two_runs_are_shared_by_both_items_and_all_eight_rows(made: Made) -> Non
 
 def test_rescoring_without_changes_gives_the_accuracy_of_the_run(made: Made) -> None:
     config, _ = made
-    one = next(one for one in plan(find_items(["ablation"]), config) if one.row.label == "8 AdaGauss")
-    assert isinstance(one.run, RunSpec)
-    unchanged = replace(one, row=replace(one.row, rescore={}), rescored=config.out / "rescored" / "unchanged.json")
-    rescore_missing([unchanged], config, Reporter())
-    scored, run = read_rescored(unchanged.rescored, config), finished_run(one.run, config)  # type: ignore[arg-type]
+    (found,) = plan(find_items(["ablation"]), config)
+    one = next(one for one in found.planned if one.row.label == "8 AdaGauss")
+    file = config.out / "rescored" / "unchanged.json"
+    unchanged = one._replace(row=replace(one.row, rescore={}), rescored=file)
+    rescore_missing([replace(found, planned=[unchanged])], config, Reporter())
+    run = finished_run(one.run, config)
     assert isinstance(run, Run)
-    assert scored.accuracy == pytest.approx(run.curve)  # type: ignore[union-attr]
+    assert read_rescored(file, config) == pytest.approx(run.curve)
 
 
 def test_tables_are_written_in_every_format_with_the_papers_numbers(made: Made) -> None:
@@ -167,13 +164,13 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
 
     monkeypatch.setattr("adagauss.experiments.grid.run", run)
     run_missing(runs, config, Reporter())
-    (found,) = results(planned, config)
+    (found,) = planned
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")
     assert found.problems()["without anti-collapse"].kind == "missing"
     with ThreadPoolExecutor(1) as executor:
         run_missing(runs, config, Reporter(), executor)
     assert len(tried) == 4, "a failed run is tried again"
-    assert results(planned, config)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
+    assert plan(find_items(["spectrum"]), config)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
 
 
 def test_a_run_in_use_by_another_process_is_left_to_it(config: ReproductionConfig) -> None:
@@ -205,11 +202,13 @@ def found_with(
     outcomes = {
         label: {seed: {"a_last": value} for seed, value in values.items()} for label, values in (rows or {}).items()
     }
-    return Known(item, Benchmark("none"), "none", "none", 10, outcomes, {}, drawn)
+    found = Known(item, Benchmark("none"), ReproductionConfig(TINY, Path("nowhere")))
+    vars(found).update(outcomes=outcomes, figure_rows=drawn)
+    return found
 
 
 def claim_on(relation: Relation, *rows: str) -> Claim:
-    return Claim("a claim", relation, tuple(map(TableValue, rows)))
+    return Claim("a claim", relation, tuple(Value(row, {"row": row, "quantity": "a_last"}) for row in rows))
 
 
 @pytest.mark.parametrize(
@@ -260,15 +259,15 @@ def drawn(group: str, seed: int, *values: float) -> list[dict[str, str]]:
 
 def test_a_claim_on_a_figure_reads_its_numbers_seed_by_seed() -> None:
     found = found_with(drawn=[*drawn("A", 0, 1, 5), *drawn("A", 1, 2, 6), {"group": "paper", "seed": "", "value": "9"}])
-    early, late = FigureValue("early", {"group": "A"}, "first"), FigureValue("late", {"group": "A"}, "last")
-    other = FigureValue("B", {"group": "B"})
+    early, late = Value("early", {"group": "A"}, "first"), Value("late", {"group": "A"}, "last")
+    other = Value("B", {"group": "B"})
     assert check_claim(Claim("It rises.", "highest", (late, early)), found).word == "holds"
     assert check_claim(Claim("It falls.", "highest", (early, late)), found).word == "does not hold"
     assert check_claim(Claim("Another.", "highest", (early, other)), found).word == "not measured"
 
 
 def test_a_trend_over_tasks_is_tested_with_all_tasks_and_seeds() -> None:
-    logit = (FigureValue("logit", {"group": "A"}),)
+    logit = (Value("logit", {"group": "A"}),)
     rising, falling = Claim("It rises.", "rising", logit), Claim("It falls.", "falling", logit)
     trend = found_with(drawn=[*drawn("A", 0, 1, 2, 3, 5, 4), *drawn("A", 1, 1, 3, 2, 4, 5)])
     assert check_claim(rising, trend).word == "holds"
@@ -281,7 +280,7 @@ def test_a_trend_over_tasks_is_tested_with_all_tasks_and_seeds() -> None:
 
 
 def test_there_is_no_verdict_if_one_side_alone_was_tuned() -> None:
-    found = replace(found_with({"A": {0: 3.0, 1: 3.5}, "B": {0: 2.0, 1: 2.5}}), size="cpu")
+    found = found_with({"A": {0: 3.0, 1: 3.5}, "B": {0: 2.0, 1: 2.5}})
     claim = replace(claim_on("highest", "A", "B"), biased={"cpu": "A alone was tuned"}, change=-0.5)
     verdict = check_claim(claim, found)
     assert (verdict.word, verdict.seeds) == ("cannot tell", "true in each of 2 seeds, but A alone was tuned")
@@ -292,12 +291,12 @@ def test_the_spread_of_a_figure_is_measured_within_each_task() -> None:
     rows = [
         {"task": task, "seed": "0", "shift": shift} for task, shift in (("2", "1"), ("2", "2"), ("3", "1"), ("3", "4"))
     ]
-    shift = FigureValue("shift", {}, "spread", "shift")
+    shift = Value("shift", {}, "spread", "shift")
     assert found_with(drawn=rows).by_seed(shift) == {0: 3.0}
 
 
 def test_a_number_that_reaches_its_bound_satisfies_the_claim() -> None:
-    full = Claim("Full rank.", "at least", (FigureValue("rank", {"group": "A"}, "min"),), "features")
+    full = Claim("Full rank.", "at least", (Value("rank", {"group": "A"}, "min"),), "features")
     assert check_claim(full, found_with(drawn=[*drawn("A", 0, 8, 8), *drawn("A", 1, 8)])).word == "holds"
     assert check_claim(full, found_with(drawn=[*drawn("A", 0, 8, 7.9), *drawn("A", 1, 7)])).word == "does not hold"
 
@@ -307,11 +306,12 @@ def test_a_number_that_reaches_its_bound_satisfies_the_claim() -> None:
 
 @pytest.fixture
 def times() -> ItemResults:
-    outcomes: dict[str, dict[int, Numbers | Problem]] = {
+    found = ItemResults(items()["time"], Benchmark("cifar100-10"), ReproductionConfig(TINY, Path("nowhere")))
+    vars(found)["outcomes"] = {
         "LwF": {seed: {"training_min": 2.0 + 2 * seed, "inference_sec": 12.0} for seed in (0, 1)},
         "SSRE": {0: Problem("failed", "the loss became NaN")},
     }
-    return ItemResults(items()["time"], Benchmark("cifar100-10"), "cifar100-10-cpu", "cifar100", 10, outcomes, {})
+    return found
 
 
 def test_times_are_minutes_of_training_and_seconds_of_inference(times: ItemResults) -> None:

@@ -20,7 +20,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.metrics import METRICS
-from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs, stored_config
+from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.progress import Reporter
@@ -235,4 +235,4 @@ def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None
     (tmp_path / "config.yaml").write_text("method_name: adagauss\nmethod: {expansion: 3}\n", encoding="utf-8")
     (tmp_path / "environment.json").write_text('{"adagauss": "0.1.0"}', encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"started with adagauss 0\.1\.0.*start a new run"):
-        stored_config(RunFolder(tmp_path))
+        RunFolder(tmp_path).config  # noqa: B018

@@ -117,7 +117,7 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
 
     monkeypatch.setattr("adagauss.experiments.grid.work", deadly)
     with ThreadPoolExecutor(1) as executor:
-        outcomes = run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, executor=executor)
+        outcomes = list(run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, executor=executor))
     found = {spec.name: str(outcome.failure) for spec, outcome in outcomes}
     assert found["b"] == "harmless"
     assert "its worker ended (RuntimeError: the memory of the node is full), 2 times" in found["deadly"]
@@ -178,6 +178,4 @@ def test_at_most_that_many_runs_are_submitted(tmp_path: Path, monkeypatch: pytes
             taken.append(spec.name)
             yield spec
 
-    seen: list[int] = []
-    run_specs(source(), tmp_path, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3)
-    assert seen == [1, 2, 3]
+    assert [len(taken) for _ in run_specs(source(), tmp_path, executor=Here(), most=1)] == [1, 2, 3]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import Images, LabelledImages
-from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import RunConfig, make_config
@@ -62,7 +62,7 @@ def test_neither_test_images_nor_later_tasks_are_read(
     monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
     train, learned = recorded(digits.train)
     test, tested = recorded(digits.test)
-    search = Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2), epochs=1)
+    search = Search(make_config("fecam", STREAM, epochs=1), (TIED,), ValidationSplit(tasks=2))
     monkeypatch.setattr(grid_module, "load_dataset", lambda *_: replace(digits, train=train, test=test))
     tune(search, tmp_path, trials=1)
     assert tested.read == set()
@@ -71,8 +71,7 @@ def test_neither_test_images_nor_later_tasks_are_read(
 
 
 def test_training_and_validation_images_of_every_class_differ(digits: Dataset) -> None:
-    stream = TaskStream(digits, STREAM)
-    found = ValidationSplit(STREAM, tasks=2, share=0.25).data(stream)
+    _, found = ValidationSplit(tasks=2, share=0.25).of(make_config("frozen", STREAM), digits)
     assert found.classes == (3, 1, 4, 0)
     whole = digits.train.of_classes(found.classes)
     assert len(found.train) + len(found.test) == len(whole)
@@ -90,7 +89,7 @@ def test_an_impossible_split_is_refused(
     digits: Dataset, change: dict[str, Any], error: type[AdagaussError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
+        ValidationSplit(**change).of(make_config("frozen", STREAM), digits)
 
 
 def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
@@ -99,9 +98,9 @@ def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
     from adagauss.data.images import Subset
 
     few = LabelledImages(Subset(one.images, first), one.targets[first], one.classes)
-    stream = TaskStream(replace(digits, train=few), StreamConfig(dataset="digits", tasks=1))
+    config = make_config("frozen", StreamConfig(dataset="digits", tasks=1))
     with pytest.raises(DataError, match="class 3 has 1 training image"):
-        ValidationSplit(STREAM, tasks=1).data(stream)
+        ValidationSplit(tasks=1).of(config, replace(digits, train=few))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ class _Result:
 @pytest.fixture
 def search() -> Search:
     pytest.importorskip("optuna")
-    return Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2))
+    return Search(make_config("fecam", STREAM), (TIED,), ValidationSplit(tasks=2))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, fake: FakeRun) -> FakeRun:
@@ -200,7 +199,7 @@ def test_a_search_that_was_stopped_continues_its_trial_and_draws_what_it_would_h
         tune(search, tmp_path / "parts", trials=4)
     rest = use(monkeypatch, FakeRun())
     assert found(tune(search, tmp_path / "parts", trials=4)) == found(whole)
-    assert rest.calls[0] == "trial-0001"
+    assert rest.calls[0] == "0001"
     assert found(tune(search, tmp_path / "parts", trials=4)) == found(whole)
     assert len(rest.calls) == 3
 
@@ -223,7 +222,7 @@ def test_a_fault_of_a_machine_leaves_the_trial_open_and_ends_the_search(
 ) -> None:
     class Faulty(FakeRun):
         def __call__(self, config: RunConfig, folder: Path, **_: Any) -> Any:
-            if folder.name == "trial-0001":
+            if folder.name == "0001":
                 raise DataError("node 7 reads other data")
             return super().__call__(config, folder)
 
@@ -233,14 +232,20 @@ def test_a_fault_of_a_machine_leaves_the_trial_open_and_ends_the_search(
     assert states(tune(search, tmp_path, trials=4)) == ["COMPLETE"] * 4
 
 
-def test_another_search_in_the_same_folder_is_refused(
+def test_another_search_in_the_same_folder_is_a_study_of_its_own(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, FakeRun())
     tune(search, tmp_path, trials=1)
     other = replace(search, ranges=(Range.parse("classifier.pooled_shrinkage=0..0.5"),))
+    assert len(tune(other, tmp_path, trials=2)) == 2
+    assert len(tune(search, tmp_path, trials=3)) == 3
+
+
+def test_a_damaged_journal_is_an_error_message(search: Search, tmp_path: Path) -> None:
+    (tmp_path / "study.journal").write_bytes(b"[1, 2]\n")
     with pytest.raises(CheckpointError, match="choose another --out"):
-        tune(other, tmp_path, trials=1)
+        tune(search, tmp_path, trials=1)
 
 
 @pytest.mark.parametrize(
@@ -256,4 +261,6 @@ def test_ranges_that_do_not_fit_the_method_are_refused_first(
     ranges: Sequence[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        Search("fecam", tuple(map(Range.parse, ranges)), ValidationSplit(STREAM), settings=settings).check()
+        Search(
+            make_config("fecam", STREAM, settings=settings), tuple(map(Range.parse, ranges)), ValidationSplit()
+        ).check()

@@ -24,7 +24,7 @@ from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.run import Run, RunFolder, stored_config
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import same, state, taught
@@ -127,7 +127,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_all(path: Path) -> None:
     """Everything that commands read from a run folder, each by itself."""
     folder = RunFolder(path)
-    read_or_refused(lambda: stored_config(folder), RunConfig)
+    read_or_refused(lambda: folder.config, RunConfig)
     read_or_refused(lambda: folder.origins, dict)
     read_or_refused(lambda: Run.open(path).stored_metrics(), dict)
     read_or_refused(lambda: folder.evaluation(0), tuple)
@@ -161,7 +161,7 @@ def test_a_run_folder_with_a_forged_value_is_read_or_gives_a_message(
     invented = exchanged(content, places[int(which * len(places))], value)
     text = yaml.safe_dump(invented) if name == "config.yaml" else json.dumps(invented)
     (path / name).write_text(text, encoding="utf-8")
-    read_or_refused(lambda: stored_config(RunFolder(path)), RunConfig)
+    read_or_refused(lambda: RunFolder(path).config, RunConfig)
     copytree(finished / "tasks", path / "tasks", dirs_exist_ok=True)
     read_or_refused(lambda: Run.open(path).stored_metrics(), dict)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import CheckpointError
-from adagauss.experiments.run import RunFolder, stored_config
+from adagauss.experiments.run import RunFolder
 
 NAMES = ("config.yaml", "metrics.json", "tasks/01/learner.safetensors", "tasks/01/evaluation.safetensors")
 
@@ -47,7 +47,7 @@ def test_something_odd_in_the_place_of_a_file_gives_a_message(
     if name == "metrics.json":
         assert run.read_json_or_nothing(name) == {}
         return
-    read = {"config.yaml": lambda: stored_config(run)}.get(name, lambda: run.evaluation(0))
+    read = {"config.yaml": lambda: run.config}.get(name, lambda: run.evaluation(0))
     with pytest.raises(CheckpointError, match=str(tmp_path)):
         read()
 

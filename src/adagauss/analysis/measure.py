@@ -123,7 +123,7 @@ def measure(run: Run, dataset: Dataset | None, needs: Iterable[Quantity], report
 
 
 def _measured(run: Run, quantity: Quantity, dataset: Dataset | None, reporter: Reporter) -> Tables:
-    if not all(run.folder.checkpoint(index).exists() for index in range(run.done)):
+    if not all(run.checkpoint(index).exists() for index in range(run.done)):
         raise UnsupportedError("the run stores only its last checkpoint, not the networks of earlier tasks")
     if quantity == Quantity.MEMORY:
         tables = measure_memory(run, reporter)
@@ -131,7 +131,7 @@ def _measured(run: Run, quantity: Quantity, dataset: Dataset | None, reporter: R
         raise UnsupportedError("the images of the run are not available: give their folder with --data-root")
     else:
         try:
-            check_data(run.folder, dataset, reporter)
+            check_data(run, dataset, reporter)
         except CheckpointError as error:
             raise UnsupportedError(f"the available images are not those of the run: {error}") from None
         tables = WITH_IMAGES[quantity](run, make_stream(run.config, dataset), reporter)
@@ -167,8 +167,8 @@ def quantity_file(run: Run, quantity: Quantity) -> Path:
 
 def _source(run: Run) -> dict[str, Any]:
     """What the numbers depend on: definitions, data, and the learner after every finished task."""
-    files = [run.folder.checkpoint(index) for index in range(run.done)]
-    data = json.dumps(run.folder.read_json_or_nothing(DATA), sort_keys=True)
+    files = [run.checkpoint(index) for index in range(run.done)]
+    data = json.dumps(run.read_json_or_nothing(DATA), sort_keys=True)
     return {
         "version": VERSION,
         "data": hashlib.sha256(data.encode()).hexdigest(),
@@ -245,7 +245,7 @@ def measure_memory(run: Run, reporter: Reporter) -> Tables:
     banks: list[ClassGaussians] = []
     with reporter.progress(f"memory of {run.path.name}", run.done) as advance:
         for index in range(run.done):
-            bank = Learner.load(run.folder.checkpoint(index), Runtime(run.config.runtime, run.seed)).memory
+            bank = Learner.load(run.checkpoint(index), Runtime(run.config.runtime, run.seed)).memory
             if not len(bank):
                 raise UnsupportedError(f"{run.method} stores no statistics per class")
             banks.append(bank)
@@ -549,7 +549,7 @@ def measure_frozen(run: Run, stream: TaskStream, reporter: Reporter) -> Tables:
     if not isinstance(method.classifier, MemoryClassifier):
         raise UnsupportedError(f"the classifier {method.classifier.kind} does not follow from Gaussians alone")
     runtime = Runtime(run.config.runtime, run.seed, reporter)
-    network = Learner.load(run.folder.checkpoint(0), Runtime(run.config.runtime, run.seed)).network
+    network = Learner.load(run.checkpoint(0), Runtime(run.config.runtime, run.seed)).network
     real, _ = statistics(network.extractor, stream, run.done - 1, method.memory, runtime)
     test = _TestFeatures(network, stream, run.done - 1, runtime)
     accuracy = test.accuracy(method.classifier.of_memory(real, FrozenContext(network, runtime)))

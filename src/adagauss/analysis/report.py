@@ -109,7 +109,7 @@ class Group:
     def paper(self) -> Published | None:
         """The paper's numbers, if the runs follow its protocol without changes."""
         run = self.first
-        if not run.finished or not follows_paper(run.config, run.folder.origins):
+        if not run.finished or not follows_paper(run.config, run.origins):
             return None
         title = method_info(run.method).title
         return published(title, run.method, run.config.stream.dataset, run.sizes, run.config.scale)
@@ -145,7 +145,7 @@ class Group:
     @property
     def settings(self) -> list[tuple[str, Any, str]]:
         """Every setting with its value and origin."""
-        origins = self.first.folder.origins
+        origins = self.first.origins
         values = {key.removeprefix("method."): value for key, value in flatten(plain(self.first.config)).items()}
         return [(key, value, origins.get(key, "")) for key, value in values.items() if key != "seed"]
 

@@ -28,7 +28,7 @@ from adagauss.data.images import Label
 from adagauss.data.stream import TaskStream
 from adagauss.errors import ConfigError
 from adagauss.experiments.metrics import mean
-from adagauss.experiments.run import Run, Stored
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, method_info
 from adagauss.parts.classifiers import Classifier
@@ -54,7 +54,7 @@ def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[Chec
     method = run.config.method
     before: LearnerState | None = None
     for index in range(run.done):
-        state = Learner.load(run.folder.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
+        state = Learner.load(run.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
         previous = before.network.frozen_copy() if before else None
         states = before.states_below("representation/") if before else {}
         classes = tuple(before.classes) if before else ()
@@ -107,9 +107,11 @@ def task_mean(scores: Tensor, targets: Tensor, sizes: Sequence[int]) -> float:
     return float(torch.stack([hits[tasks == task].mean() for task in range(len(sizes))]).mean())
 
 
-class Curve(Stored):
-    """Accuracy after each task (mean over tasks, as a fraction)."""
+class RescoredCurve(NamedTuple):
+    """Accuracy of one drift with one classifier after each task (mean over tasks, as a fraction)."""
 
+    drift: str
+    classifier: str
     accuracy: tuple[float, ...]
 
     @property
@@ -121,17 +123,10 @@ class Curve(Stored):
         return mean(self.accuracy)
 
 
-class RescoredCurve(Curve):
-    """Accuracy of one drift with one classifier."""
-
-    drift: str
-    classifier: str
-
-
-class RescoredRun(Stored):
+class RescoredRun(NamedTuple):
     """All combinations, and the log-determinants that show how much the covariances shrink."""
 
-    rows: tuple[RescoredCurve, ...]
+    rows: list[RescoredCurve]
     first_task_log_det: dict[str, float]
     """Mean log-determinant of the first task's covariances after the last task, by drift."""
 
@@ -196,10 +191,7 @@ def rescore(
         for name, tracked in memories.items()
         if len(tracked.bank) and tracked.bank.covariance != "none"
     }
-    rows = [
-        RescoredCurve(drift=drift, classifier=kind, accuracy=tuple(curve)) for (drift, kind), curve in curves.items()
-    ]
-    return RescoredRun(rows=tuple(rows), first_task_log_det=log_dets)
+    return RescoredRun([RescoredCurve(*key, tuple(curve)) for key, curve in curves.items()], log_dets)
 
 
 def rescored_rows(results: Sequence[RescoredRun]) -> list[dict[str, str]]:

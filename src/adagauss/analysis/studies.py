@@ -15,7 +15,6 @@ from adagauss.core.config import KIND, flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.environment import code_name
 from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.experiments.run import ProtocolFacts, Run
 from adagauss.utils.files import write_atomically
@@ -344,7 +343,7 @@ def summary(groups: Groups) -> str:
     else:
         counts = sorted({len(own) for own in seeds})
         shown_seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds per line"
-    codes = sorted({code_name(run.environment) for run in runs})
+    codes = sorted({run.code for run in runs})
     code = f"adagauss {'; '.join(codes[:2])}"
     if len(codes) > 1:
         code = f"runs of {len(codes)} different code versions: {code}{'; …' * (len(codes) > 2)}"

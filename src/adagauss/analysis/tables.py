@@ -13,7 +13,7 @@ from itertools import accumulate, zip_longest
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
-from adagauss.experiments.run import Results, Run, protocol_title
+from adagauss.experiments.run import Results, Run
 from adagauss.methods import method_info
 
 Rows = Sequence[Mapping[str, object]]
@@ -203,4 +203,4 @@ def _rank(runs: Sequence[Run]) -> float:
 def comparison_caption(results: Results, *notes: str) -> str:
     """What a comparison table shows, and in which columns lower is better."""
     low = ", ".join(metric.title for metric in COMPARED if metric.better == "lower")
-    return "; ".join([protocol_title(results), *notes, f"lower is better: {low}"])
+    return "; ".join([next(iter(results.values()))[0].protocol.title, *notes, f"lower is better: {low}"])

@@ -178,7 +178,7 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     from adagauss.data.dataset import load_dataset
     from adagauss.distributed.launch import check_devices
     from adagauss.experiments.config import make_config
-    from adagauss.experiments.run import RunFolder, stored_config
+    from adagauss.experiments.run import RunFolder
     from adagauss.experiments.runner import make_stream
     from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -188,7 +188,7 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     settings = run_settings({**_settings_file(given["config"]), **parse_settings(given["settings"])})
     if given["resume"] and out is not None and not given_options(context) - NOT_CONFIGURATION:
-        config = stored_config(RunFolder(out))
+        config = RunFolder(out).config
         data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
     else:
         protocol, stream = chosen_stream(context, settings["stream"])
@@ -392,6 +392,7 @@ def tune(
     """
     import yaml
 
+    from adagauss.experiments.config import make_config
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import Range, Search
@@ -402,16 +403,19 @@ def tune(
     given = run_settings(parse_settings(settings))
     chosen, stream = chosen_stream(context, given["stream"])
     reporter = make_reporter(quiet)
-    search = Search(
+    base = make_config(
         method,
-        tuple(Range.parse(text) for text in ranges or ()),
-        ValidationSplit(stream, first_tasks, held_out, seed),
+        stream,
         preset=preset,
         settings=given["method"],
         epochs=epochs,
-        protocol=chosen,
+        seed=seed,
         runtime=RuntimeConfig.of({"device": device, **given["runtime"]}, "runtime."),
+        protocol=chosen,
     )
+    if chosen is not None:
+        chosen.check_weights(base.method)
+    search = Search(base, tuple(map(Range.parse, ranges or ())), ValidationSplit(first_tasks, held_out))
     out = out or Path("runs") / "tune" / method
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
@@ -692,7 +696,7 @@ def reproduce(
         for found in one.results:
             rows = reproduction.table_rows([found])
             heads = [head for head in rows[0] if head not in ("benchmark", "note")]
-            title = f"{one.item.title}: {found.protocol} ({config.scale.note})"
+            title = f"{one.item.title}: {found.protocol.name} ({config.scale.note})"
             output.show(output.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
         for line in one.remarks():
             labelled("- ", line, 2)

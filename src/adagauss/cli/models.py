@@ -561,7 +561,7 @@ def _method_name(classifier: IncrementalClassifier, path: Path) -> str:
     if path.is_dir():
         from adagauss.experiments.run import RunFolder
 
-        return str(RunFolder(path).config.get("method_name"))
+        return str(RunFolder(path).settings.get("method_name"))
     return classifier.method or f"effort {classifier.effort}"
 
 

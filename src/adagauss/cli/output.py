@@ -180,13 +180,12 @@ def run_table(result: Run) -> Table:
 def comparison_table(rows: Rows, results: Results) -> Table:
     """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
     from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN
-    from adagauss.experiments.run import protocol_title
 
     shown = ["method", "runs", *(metric.title for metric in COMPARED), "training, min"]  # the files have more columns
     if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
         shown.insert(-1, PAPER_COLUMN)
     cells = [[row[column] for column in shown] for row in rows]
-    return table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
+    return table(f"{next(iter(results.values()))[0].protocol.title}, %", shown, cells, numbers=shown[1:])
 
 
 def show_results(results: Results, of: Run) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +24,6 @@ from adagauss.utils.runtime import Runtime
 COMMAND = "command"
 """Stored with the environment of a run, and not compared when it is resumed."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
-DEFAULTS = {"processes": "1"}
-"""The values of runs that did not store them."""
 
 
 def environment(device: torch.device | str = "cpu", processes: Processes | None = None) -> dict[str, str]:
@@ -44,32 +41,6 @@ def environment(device: torch.device | str = "cpu", processes: Processes | None 
     }
 
 
-def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:
-    """Everything that has changed.
-
-    >>> differences({"threads": "2", "python": "3.12.1"}, {"threads": "1", "python": "3.12.1"})
-    ['threads (2, now 1)']
-    """
-    known = {**DEFAULTS, **before}
-    return [
-        f"{'code' if key == 'source' else key} ({known.get(key)}, now {value})"
-        for key, value in now.items()
-        if known.get(key) != value
-    ]
-
-
-def code_name(started: Mapping[str, object]) -> str:
-    """Version and digest of the code that started a run, from its environment.
-
-    >>> code_name({"adagauss": "0.2.0", "source": "abcdef0123"})
-    '0.2.0, source abcdef0123'
-    """
-    version, source = started.get("adagauss"), started.get("source")
-    if not version or not source:
-        return "of unknown version"
-    return f"{version}, source {source}"
-
-
 def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
     """Store the environment and the fingerprints of the data in a run folder."""
     command = {COMMAND: shown} if (shown := _command()) else {}
@@ -80,27 +51,32 @@ def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
 def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, runtime: Runtime) -> None:
     """Refuse to continue a run on other data; report what else has changed since it was started."""
     check_data(folder, dataset, reporter)
-    before = folder.read_json_or_nothing(ENVIRONMENT)
-    if not before:
+    before = {"processes": "1", **folder.read_json_or_nothing(ENVIRONMENT)}  # older runs did not store the processes
+    now = environment(runtime.device, runtime.processes)
+    changed = [
+        f"{'code' if key == 'source' else key} ({before.get(key)}, now {value})"
+        for key, value in now.items()
+        if before.get(key) != value
+    ]
+    if len(before) == 1:
         reporter.message(
             f"{folder.path / ENVIRONMENT} is missing or damaged: if the machine or its software has changed, "
             "the numbers may differ"
         )
-    elif found := differences(before, environment(runtime.device, runtime.processes)):
-        reporter.message(f"{folder.path} was started with other {', '.join(found)}, so its numbers may differ")
+    elif changed:
+        reporter.message(f"{folder.path} was started with other {', '.join(changed)}, so its numbers may differ")
 
 
 def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
     """Refuse other data than those that the run was started on."""
     before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
+    changed = [name for name, digest in now.items() if before.get(name) != digest]
     if not before:
         reporter.message(
             f"{folder.path / DATA} is missing or damaged, so the data are not compared; those of today are stored there"
         )
         folder.write_json(DATA, now)
-        return
-    changed = [name for name, digest in now.items() if before.get(name) != digest]
-    if changed:
+    elif changed:
         raise CheckpointError(
             f"{folder.path} was started on other data ({', '.join(changed)} changed since): restore the old data, or "
             "start a new run with another --out"

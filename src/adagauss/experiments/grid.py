@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,9 +67,6 @@ class Outcome:
 
     def __str__(self) -> str:
         return str(self.failure) if self.result is None else f"{100 * self.result.curve[-1]:.1f} %"
-
-
-Then = Callable[[RunSpec, Outcome], None]
 
 
 def read_dataset(stream: StreamConfig, options: ReadOptions) -> Dataset:
@@ -138,87 +135,67 @@ def run_specs(
     specs: Iterable[RunSpec],
     out: Path,
     *,
-    then: Then = lambda spec, outcome: None,
-    total: int | None = None,
+    total: int = 0,
     executor: Executor | None = None,
     most: int | None = None,
     options: ReadOptions | None = None,
     reporter: Reporter | None = None,
     title: str = "runs",
-) -> list[tuple[RunSpec, Outcome]]:
-    """Run specs; outcomes are in the order in which the runs ended.
+) -> Iterator[tuple[RunSpec, Outcome]]:
+    """Run specs, and yield the outcome of each when its run ends. The run of a worker that died is resumed.
 
     Args:
         specs: taken one by one, when there is room.
         out: the folder of all runs.
-        then: called with each outcome in this process.
-        total: number of specs, if ``specs`` is not a list.
+        total: number of specs.
         executor: makes the runs; None makes one after another here.
         most: how many are submitted to the executor at a time; None submits all.
         options: how the data are read, here or by the workers.
         reporter: shows progress.
         title: name of the whole.
     """
-    reporter = reporter or Reporter()
-    options = options or ReadOptions()
-    if executor is None:
-        ended: Iterable[tuple[RunSpec, Outcome]] = ((spec, attempt(spec, options, reporter)) for spec in specs)
-    else:
-        ended = _run_elsewhere(specs, out, executor, most, options, reporter)
-    outcomes = []
-    if total is None:
-        total = len(specs) if isinstance(specs, list) else 0
-    with reporter.progress(title, total) as advance:
-        for spec, outcome in ended:
-            outcomes.append((spec, outcome))
-            then(spec, outcome)
-            advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
-    return outcomes
-
-
-def _run_elsewhere(
-    specs: Iterable[RunSpec],
-    out: Path,
-    executor: Executor,
-    most: int | None,
-    options: ReadOptions,
-    reporter: Reporter,
-) -> Iterator[tuple[RunSpec, Outcome]]:
-    """Yield the outcome of each spec when its run ends; the run of a worker that died is resumed."""
-    out.mkdir(parents=True, exist_ok=True)
-    options = replace(options, reporter=SILENT, root=options.root.absolute())  # workers may have another current folder
+    reporter, options = reporter or Reporter(), options or ReadOptions()
+    # Workers may have another current folder.
+    theirs = replace(options, reporter=SILENT, root=options.root.absolute())
+    most = 1 if executor is None else most
     source = iter(specs)
     pending: dict[Future[Outcome], tuple[RunSpec, int]] = {}
 
     def submit(spec: RunSpec, attempts: int) -> None:
+        future: Future[Outcome] = Future()
         try:
-            future = executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), options)
+            if executor is None:
+                future.set_result(attempt(spec, options, reporter))
+            else:
+                out.mkdir(parents=True, exist_ok=True)
+                future = executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), theirs)
         except Exception as error:  # engines raise their own errors if they are gone
-            future = Future()
             future.set_exception(error)
         pending[future] = spec, attempts
 
-    while True:
-        for spec in islice(source, None if most is None else most - len(pending)):
-            submit(spec, 1)
-        if not pending:
-            return
-        for future in wait(pending, return_when=FIRST_COMPLETED).done:
-            spec, attempts = pending.pop(future)
-            try:
-                outcome = future.result()
-            except Exception as error:  # our own errors are values: this is the engine's
-                lines = str(error).strip().splitlines()
-                lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
-                if attempts < ATTEMPTS:
-                    reporter.message(f"{spec.name}: {lost}; it is resumed")
-                    submit(spec, attempts + 1)
-                    continue
-                outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
-            for message in outcome.messages:
-                reporter.message(f"{spec.name}: {message}")
-            reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
-            yield spec, outcome
+    with reporter.progress(title, total) as advance:
+        while True:
+            for spec in islice(source, None if most is None else most - len(pending)):
+                submit(spec, 1)
+            if not pending:
+                return
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                spec, attempts = pending.pop(future)
+                try:
+                    outcome = future.result()
+                except Exception as error:  # our own errors are values: this is the engine's
+                    lines = str(error).strip().splitlines()
+                    lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
+                    if attempts < ATTEMPTS:
+                        reporter.message(f"{spec.name}: {lost}; it is resumed")
+                        submit(spec, attempts + 1)
+                        continue
+                    outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
+                for message in outcome.messages:
+                    reporter.message(f"{spec.name}: {message}")
+                reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
+                advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
+                yield spec, outcome
 
 
 SHARED_RATES: dict[str, dict[str, float]] = {
@@ -289,24 +266,21 @@ def run_grid(
     require_trackers(trackers)
     options = options or ReadOptions()
     chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
-    names = list(dict.fromkeys(chosen))
-    recipes = {name: recipe_of(method_info(name).name, recipe) for name in names}
-    known = {name: flatten(plain(make_method(name))).keys() for name in names}
+    known = {name: flatten(plain(make_method(name))).keys() for name in chosen}
     for key in settings or {}:
         if not any(key in keys for keys in known.values()):
             raise unknown_name("setting", key, set().union(*known.values()))
     specs: list[RunSpec] = []
     failures: dict[str, AdagaussError] = {}
-    for name, seed in product(names, dict.fromkeys(seeds)):
+    for name, keys in known.items():
         try:
             config = make_config(
                 name,
                 stream,
                 # Settings of a grid apply only to the methods that have them.
-                settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                recipe=recipes[name],
+                settings={key: value for key, value in (settings or {}).items() if key in keys},
+                recipe=recipe_of(method_info(name).name, recipe),
                 epochs=epochs,
-                seed=seed,
                 runtime=runtime,
                 protocol=protocol,
             )
@@ -314,29 +288,32 @@ def run_grid(
                 protocol.check_weights(config.method)
         except (ConfigError, DataError) as error:
             failures[name] = error
-        else:
-            specs.append(RunSpec(f"{name}, seed {seed}", config, out / config.folder_name, tuple(trackers)))
+            continue
+        for seed in dict.fromkeys(seeds):
+            one = config.model_copy(update={"seed": seed})
+            specs.append(RunSpec(f"{name}, seed {seed}", one, out / one.folder_name, tuple(trackers)))
     read_dataset(stream, options)  # so that data that cannot be read are one error, not one of each run
-    outcomes = run_specs(
-        specs,
-        out,
-        executor=executor,
-        most=most,
-        options=options,
-        reporter=reporter,
-        title="comparison",
+    outcomes = dict(
+        run_specs(
+            specs,
+            out,
+            total=len(specs),
+            executor=executor,
+            most=most,
+            options=options,
+            reporter=reporter,
+            title="comparison",
+        )
     )
-    failures.update({spec.config.method_name: one.failure for spec, one in outcomes if one.failure is not None})
-    # Workers end in any order; tables have the order of the seeds.
-    done = {spec: one.result for spec, one in outcomes if one.result is not None}
-    if failures and not done:
-        raise next(iter(failures.values()))
-    if len({tuple(result.data.items()) for result in done.values()}) > 1:
-        raise DataError(f"the runs in {out} read different data: give all machines the same files, and start again")
+    failures.update({spec.config.method_name: one.failure for spec, one in outcomes.items() if one.failure})
     results: dict[str, list[Run]] = {}
-    for spec in specs:
-        if spec in done:
-            results.setdefault(spec.config.method_name, []).append(done[spec])
+    for spec in specs:  # workers end in any order
+        if run := outcomes[spec].result:
+            results.setdefault(spec.config.method_name, []).append(run)
+    if failures and not results:
+        raise next(iter(failures.values()))
+    if len({tuple(run.data.items()) for runs in results.values() for run in runs}) > 1:
+        raise DataError(f"the runs in {out} read different data: give all machines the same files, and start again")
     return Grid(results, {name: str(error) for name, error in failures.items()})
 
 

@@ -7,57 +7,58 @@ import io
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from adagauss.errors import AdagaussError, CheckpointError, unknown_name
+from adagauss.errors import CheckpointError, unknown_name
 from adagauss.experiments.metrics import Evaluation, mean
 from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
 
-LOG, SENT = "log.csv", "log.json"
+LOG = "log.csv"
 COLUMNS = ("what", "task", "epoch", "step", "name", "value")
+"""``what`` is a stage, such as ``training``, or ``accuracy``; ``step`` counts its epochs over the whole run."""
 ACCURACY = "accuracy"
 PROJECT = "adagauss"
 
 logger = logging.getLogger(__name__)
 
 
-def tensorboard(folder: Path, known: str | None, settings: dict[str, Any]) -> Logger:
+def tensorboard(folder: Path, settings: dict[str, Any]) -> Logger:
     """Open the folder ``tensorboard`` of a run."""
     opened = TensorBoardLogger(folder, name="", version="tensorboard", flush_secs=1)
-    if known is None:
+    if not Path(opened.log_dir).exists():
         opened.log_hyperparams(settings)
     return opened
 
 
 class Wandb:
-    """A run of the project ``adagauss``, or of WANDB_PROJECT."""
+    """A run of the project ``adagauss``, or of WANDB_PROJECT; a resumed run continues it."""
 
-    def __init__(self, folder: Path, known: str | None, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         import wandb
 
+        stored = folder / "wandb-id"
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=folder.name,
             dir=str(folder),
-            id=known,
+            id=read_text(stored) if stored.exists() else None,
             resume="allow",
             settings=wandb.Settings(console="off", silent=True),
         )
-        self.version = str(self._run.id)
+        write_atomically(stored, str(self._run.id).encode())
         # Each stage has its own steps, which W&B would refuse as its global step: they are the horizontal axis.
         self._run.define_metric("*", step_metric="step")
-        if known is None:
-            self._run.config.update(settings, allow_val_change=True)
+        self._run.config.update(settings, allow_val_change=True)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         self._run.log({**metrics, "step": float(step)})
@@ -66,11 +67,8 @@ class Wandb:
         self._run.finish(exit_code=int(status != "success"))
 
 
-TRACKERS: dict[str, Callable[[Path, str | None, dict[str, Any]], Any]] = {"tensorboard": tensorboard, "wandb": Wandb}
-"""Loggers of Fabric, or classes with the same methods, by the name of the library, which is that of the extra too.
-
-They take the run folder, the version of a tracker that a resumed run continues, and the settings.
-"""
+TRACKERS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {"tensorboard": tensorboard, "wandb": Wandb}
+"""Loggers of Fabric, or classes with the same methods, by the name of the library, which is that of the extra too."""
 
 
 def require_trackers(names: Sequence[str]) -> None:
@@ -81,34 +79,8 @@ def require_trackers(names: Sequence[str]) -> None:
         import_extra(name, name, f"--logger {name}")
 
 
-class Entry(NamedTuple):
-    """Numbers that were measured at one moment."""
-
-    what: str
-    """A stage of a task, such as ``training`` or ``adapter``, or ``accuracy``."""
-    task: int
-    """Counted from 1."""
-    epoch: int | None
-    """Within the stage, counted from 1."""
-    step: int
-    """Over the whole run: epochs of this stage, or tasks."""
-    values: Mapping[str, float]
-
-    @property
-    def key(self) -> tuple[str, int, int | None]:
-        return self.what, self.task, self.epoch
-
-    def lines(self) -> str:
-        """The lines of the file."""
-        text = io.StringIO()
-        epoch = "" if self.epoch is None else self.epoch
-        rows = [(self.what, self.task, epoch, self.step, name, value) for name, value in self.values.items()]
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
-
-
 class RunLog:
-    """The log of the run in a folder, open for writing."""
+    """The log of the run in a folder, open for writing; trackers receive what is added to it."""
 
     def __init__(
         self,
@@ -118,48 +90,57 @@ class RunLog:
         reporter: Reporter | None = None,
     ) -> None:
         require_trackers(trackers)
-        self._folder = folder
-        self._names = list(dict.fromkeys(trackers))
+        self._path = folder.path / LOG
+        self._names = tuple(dict.fromkeys(trackers))
         self._settings = {
             key: value if isinstance(value, (int, float)) else str(value)[:500]
             for key, value in (settings or {}).items()
         }
         self._reporter = reporter or Reporter()
-        self._open: dict[str, Any] = {}
-        self._sent: dict[str, dict[str, Any]] = {}
-        """The id of each tracker, and how many entries it has."""
-        self.entries: list[Entry] = []
-        self._known: set[tuple[str, int, int | None]] = set()
-        self._steps: Counter[str] = Counter()
+        self._trackers: dict[str, Any] = {}
+        self._steps: dict[str, dict[tuple[int, int | None], int]] = {}
+        """The step of each task and epoch, by stage."""
         self._task = 1
-        self._writes = True
 
     def __enter__(self) -> Self:
-        text, self.entries = read_log(self._folder.path / LOG)
-        complete = ",".join(COLUMNS) + "\n" + "".join(entry.lines() for entry in self.entries)
-        if text != complete:  # new, or cut off when the process was killed
+        rows: list[Sequence[object]] = [COLUMNS]
+        try:
+            text = read_text(self._path)
+        except (OSError, UnicodeError, IrregularFileError):
+            text = ""
+        for row in csv.reader(io.StringIO(text)):
+            with suppress(ValueError):  # the header, or a line that was cut off when the process was killed
+                what, task, epoch, step, _, value = row
+                rows.append([*row[:-1], float(value)])
+                self._steps.setdefault(what, {})[int(task), int(epoch) if epoch else None] = int(step)
+        if text != _lines(rows):
             try:
-                write_atomically(self._folder.path / LOG, complete.encode("utf-8"))
+                write_atomically(self._path, _lines(rows).encode("utf-8"))
             except CheckpointError as error:  # the results do not depend on it
                 self._reporter.message(f"{error} The run goes on without a log.")
-                self._writes = False
-        self._known = {entry.key for entry in self.entries}
-        self._steps = Counter(entry.what for entry in self.entries)
-        stored = self._folder.read_json_or_nothing(SENT) if (self._folder.path / SENT).exists() else {}
-        self._sent = {
-            name: one for name, one in stored.items() if isinstance(one, dict) and isinstance(one.get("sent"), int)
-        }
-        self._send()
+        for name in self._names:
+            with self._dropping(name):
+                self._trackers[name] = TRACKERS[name](self._path.parent, self._settings)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name in list(self._names):
-            try:
-                self._open[name].finalize("success" if kind is None else "failed")
-            except Exception as reason:  # trackers raise their own errors
-                self._give_up(name, reason)
+        for name, tracker in list(self._trackers.items()):
+            with self._dropping(name):
+                tracker.finalize("success" if kind is None else "failed")
+
+    @contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        """Stop using a tracker if it raises; the run goes on."""
+        try:
+            yield
+        except Exception as error:  # trackers raise their own errors
+            self._trackers.pop(name, None)
+            self._reporter.message(
+                f"--logger {name} does not work ({type(error).__name__}: {str(error)[:200]}): the run goes on without "
+                f"it; everything is in {self._path}"
+            )
 
     def begin(self, index: int) -> None:
         """Log under this task, counted from 0, from now on; joint training calls each of its tasks the first."""
@@ -179,63 +160,23 @@ class RunLog:
         self._add(ACCURACY, index + 1, None, values)
 
     def _add(self, what: str, task: int, epoch: int | None, values: Mapping[str, float]) -> None:
-        if (what, task, epoch) in self._known:  # repeated since a run was killed
+        """Add the values of an epoch or a task, unless it is known: it is repeated after the run was killed."""
+        steps = self._steps.setdefault(what, {})
+        if (task, epoch) in steps:
             return
-        self._steps[what] += 1
-        entry = Entry(what, task, epoch, self._steps[what], dict(values))
-        self._known.add(entry.key)
-        self.entries.append(entry)
+        step = steps[task, epoch] = len(steps) + 1
+        rows = [(what, task, "" if epoch is None else epoch, step, name, value) for name, value in values.items()]
         try:
-            if self._writes:
-                with (self._folder.path / LOG).open("a", encoding="utf-8", newline="") as file:
-                    file.write(entry.lines())
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                file.write(_lines(rows))
         except OSError as error:  # a full disk stops the run when it saves its results
-            logger.warning("%s could not be written: %s", self._folder.path / LOG, error)
-        self._send()
-
-    def _send(self) -> None:
-        """Send each tracker the entries that it does not have yet."""
-        for name in list(self._names):
-            state = self._sent.setdefault(name, {"sent": 0})
-            before = dict(state)
-            try:
-                if name not in self._open:
-                    self._open[name] = TRACKERS[name](self._folder.path, state.get("id"), self._settings)
-                    state["id"] = self._open[name].version
-                for entry in self.entries[state["sent"] :]:
-                    values = {f"{entry.what}/{key}": value for key, value in entry.values.items()}
-                    self._open[name].log_metrics(values, entry.step)
-                    state["sent"] += 1
-            except AdagaussError:
-                raise
-            except Exception as error:  # trackers raise their own errors
-                self._give_up(name, error)
-            if state != before:
-                self._folder.write_json(SENT, self._sent)
-
-    def _give_up(self, name: str, error: Exception) -> None:
-        """Stop using a tracker for the rest of this process; the run goes on."""
-        self._names.remove(name)
-        self._reporter.message(
-            f"--logger {name} does not work ({type(error).__name__}: {str(error)[:200]}): the run goes on, its log is "
-            f"in {self._folder.path / LOG}, and resuming it with --logger {name} sends the rest"
-        )
+            logger.info("%s could not be written: %s", self._path, error)
+        for name, tracker in list(self._trackers.items()):
+            with self._dropping(name):
+                tracker.log_metrics({f"{what}/{key}": value for key, value in values.items()}, step)
 
 
-def read_log(path: Path) -> tuple[str, list[Entry]]:
-    """Read the text of a log and its entries; damaged lines, as after a crash, are skipped."""
-    try:
-        text = read_text(path)
-    except (OSError, UnicodeError, IrregularFileError):
-        return "", []
-    grouped: dict[tuple[str, int, int | None], Entry] = {}
-    for row in csv.reader(io.StringIO(text)):
-        try:
-            what, task, epoch, step, name, value = row
-            entry = Entry(what, int(task), int(epoch) if epoch else None, int(step), {name: float(value)})
-        except ValueError:  # the header, or a line that was cut off
-            continue
-        before = grouped.get(entry.key)
-        values = {**before.values, **entry.values} if before else entry.values
-        grouped[entry.key] = Entry(*entry.key, before.step if before else entry.step, values)
-    return text, list(grouped.values())
+def _lines(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

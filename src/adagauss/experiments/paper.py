@@ -55,23 +55,12 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class TableValue:
-    """A number of a table, one per seed."""
-
-    row: str
-    quantity: str = "a_last"
-
-    @property
-    def name(self) -> str:
-        return self.row
-
-
-@dataclass(frozen=True)
-class FigureValue:
-    """A number of a figure, one per seed: the rows of its CSV file with these columns, summarised."""
+class Value:
+    """A number per seed: the rows with these columns, of the table or of the figure's CSV file, summarised."""
 
     name: str
     columns: Mapping[str, str]
+    """``row`` and ``quantity`` find a number of the table; a figure has its own columns."""
     summary: Summary = "mean"
     """The rows of a file are ordered by task: ``first`` and ``last`` are those of the first and the last task.
 
@@ -80,8 +69,10 @@ class FigureValue:
     value: str = "value"
     """Column of the number."""
 
-
-Value = TableValue | FigureValue
+    @property
+    def row(self) -> str | None:
+        """The row of the table that it belongs to; None for a number of a figure."""
+        return self.columns.get("row")
 
 
 @dataclass(frozen=True)
@@ -119,8 +110,8 @@ class Item:
     """The paper's tables with these rows, the preferred one first."""
     study: str | None = None
     """The figure of `adagauss analyse` that draws it."""
-    times: bool = False
-    """Whether its table shows times instead of accuracies."""
+    quantities: tuple[str, ...] = ("a_last", "a_inc")
+    """The columns of its table."""
     deviations: Mapping[Size, str] = field(default_factory=dict)
     """How the item differs from the paper's at a scale, and why."""
     alias: str = ""
@@ -184,7 +175,8 @@ def _item(entry: Mapping[str, Any]) -> dict[str, Any]:
     for claim in map(dict, entry.get("claims", ())):
         quantity = claim.pop("quantity", "a_last")
         values = [
-            {"row": value, "quantity": quantity} if isinstance(value, str) else value for value in claim["values"]
+            {"name": value, "columns": {"row": value, "quantity": quantity}} if isinstance(value, str) else value
+            for value in claim["values"]
         ]
         claims.append({**claim, "values": values})
     return {**entry, "benchmarks": benchmarks, "claims": claims}

@@ -1,6 +1,6 @@
 """Reproduce tables and figures of the paper: make missing runs, then write tables, figures and verdicts.
 
-An item of `adagauss.experiments.paper` expands to rows, benchmarks and seeds. Each distinct configuration and seed is
+An item of `adagauss.experiments.paper` expands to benchmarks, rows and seeds. Each distinct configuration and seed is
 one run folder, however many items use it. Rows that differ only in memory, drift or classifier are scored on the
 networks of another run. Failures are values: a table shows them, and the next call tries again.
 """
@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jinja2 import Environment, PackageLoader
 from scipy.stats import combine_pvalues, kendalltau
 
-from adagauss.analysis.rescore import Curve, rescore
+from adagauss.analysis.rescore import rescore
 from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
@@ -33,30 +33,22 @@ from adagauss.core.config import Layer, plain, resolve
 from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import Outcome, RunSpec, read_dataset, recipe_of, run_specs
-from adagauss.experiments.paper import (
-    BEYOND,
-    SCALES,
-    Benchmark,
-    Claim,
-    FigureValue,
-    Item,
-    Row,
-    Scale,
-    Size,
-    TableValue,
-    Value,
-    paper_row,
-)
+from adagauss.experiments.grid import RunSpec, read_dataset, recipe_of, run_specs
+from adagauss.experiments.metrics import METRICS, mean
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, Value, paper_row
+from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method
+from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 
-ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
-TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
+TITLES = {metric.name: metric.title for metric in METRICS} | {
+    "training_min": "training, min",
+    "inference_sec": "inference, s",
+}
+"""Columns of the tables."""
 RESCORED = ("memory", "drift", "classifier")
 """Parts that a row may change without training."""
 MISSING = "–"
@@ -90,10 +82,6 @@ class ReproductionConfig:
         """Folder of the tables and figures of an item."""
         return self.out / self.scale.name / item.name
 
-    def figure(self, item: Item, benchmark: Benchmark, ending: str) -> Path:
-        """A file of the figure of an item on one benchmark."""
-        return self.folder(item) / benchmark.protocol / f"{item.study}.{ending}"
-
 
 class Problem(NamedTuple):
     """Why a number is missing."""
@@ -102,12 +90,9 @@ class Problem(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class PlannedRow:
-    """One row of an item on one benchmark with one seed, and the run that it needs."""
+class PlannedRow(NamedTuple):
+    """One row with one seed, and the run that it needs."""
 
-    item: Item
-    benchmark: Benchmark
     row: Row
     seed: int
     run: RunSpec | Problem
@@ -115,29 +100,138 @@ class PlannedRow:
     """File of the accuracies of changed parts, if the row has some."""
 
 
-def plan(items: Iterable[Item], config: ReproductionConfig) -> list[PlannedRow]:
-    """Expand items to rows, benchmarks and seeds."""
-    configured: dict[str, tuple[RunConfig, str] | Problem] = {}
-    planned = []
+class Point(NamedTuple):
+    """A number of a figure or a table."""
+
+    task: str
+    number: float
+
+
+Numbers = Mapping[str, float]
+"""The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
+
+
+@dataclass(frozen=True)
+class ItemResults:
+    """An item on one benchmark: its planned rows, and the numbers of finished runs, read when they are first used."""
+
+    item: Item
+    benchmark: Benchmark
+    config: ReproductionConfig
+    planned: Sequence[PlannedRow] = ()
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        """The protocol at this scale."""
+        return self.config.scale.find(self.benchmark.protocol)
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, Mapping[int, Numbers | Problem]]:
+        """The numbers by row and seed."""
+        found: dict[str, dict[int, Numbers | Problem]] = {}
+        for one in self.planned:
+            found.setdefault(one.row.label, {})[one.seed] = _numbers(one, self.config)
+        return found
+
+    @cached_property
+    def runs(self) -> Mapping[str, Sequence[Run]]:
+        """Finished runs of rows without rescoring."""
+        found: dict[str, list[Run]] = {}
+        for one in self.planned:
+            run = finished_run(one.run, self.config)
+            if isinstance(run, Run) and one.rescored is None:
+                found.setdefault(one.row.label, []).append(run)
+        return found
+
+    def figure(self, ending: str) -> Path:
+        """A file of the figure."""
+        return self.config.folder(self.item) / self.benchmark.protocol / f"{self.item.study}.{ending}"
+
+    @cached_property
+    def measurements(self) -> Sequence[Mapping[str, Any]]:
+        """All numbers that claims are about."""
+        table = [
+            {"row": row, "seed": str(seed), "quantity": name, "value": value}
+            for row in self.outcomes
+            for seed, numbers in self.numbers(row).items()
+            for name, value in numbers.items()
+        ]
+        return [*table, *self.figure_rows]
+
+    @cached_property
+    def figure_rows(self) -> Sequence[Mapping[str, str]]:
+        """The rows of the figure's CSV file."""
+        file = self.figure("csv")
+        return list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else []
+
+    def numbers(self, row: str) -> dict[int, Numbers]:
+        """The numbers of a row by seed, where there are some."""
+        return {seed: one for seed, one in self.outcomes.get(row, {}).items() if not isinstance(one, Problem)}
+
+    def problems(self) -> dict[str, Problem]:
+        """The first problem of every row that has one."""
+        found: dict[str, Problem] = {}
+        for row, outcomes in self.outcomes.items():
+            for one in outcomes.values():
+                if isinstance(one, Problem):
+                    found.setdefault(row, one)
+        return found
+
+    def series(self, value: Value) -> dict[int, list[Point]]:
+        """The numbers with the columns of a value by seed, in the order of tasks; empty if it was not measured."""
+        found: dict[int, list[Point]] = {}
+        for one in self.measurements:
+            if one.get("seed") and value.value in one and value.columns.items() <= one.items():
+                found.setdefault(int(one["seed"]), []).append(Point(one.get("task", ""), float(one[value.value])))
+        return found
+
+    def by_seed(self, value: Value) -> dict[int, float]:
+        """A value by seed; empty if it was not measured."""
+        return {seed: SUMMARIES[value.summary](points) for seed, points in self.series(value).items()}
+
+    @property
+    def features(self) -> float | None:
+        """S, the number of features of the networks; None without finished runs."""
+        return next((run.config.method.backbone.features for runs in self.runs.values() for run in runs), None)
+
+    @property
+    def code(self) -> str:
+        """Version and digest of the code of the runs."""
+        codes = {run.code for runs in self.runs.values() for run in runs}
+        return "; ".join(f"adagauss {code}" for code in sorted(codes)) or "no finished runs"
+
+    def paper_values(self, label: str) -> dict[str, Any]:
+        """The row of the paper's table; empty if it has none."""
+        stream = SCALES["paper"].find(self.benchmark.protocol).stream
+        # T of the paper's benchmarks does not count a first task with half of the classes.
+        tasks = stream.tasks - 1 if stream.first else stream.tasks
+        row = next(row for row in self.item.rows if row.label == label)
+        return paper_row(self.item.tables, stream.dataset, tasks, row.paper) or {}
+
+
+def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]:
+    """Expand items to benchmarks, rows and seeds."""
+    found = []
     for item, benchmark in ((one, benchmark) for one in items for benchmark in one.benchmarks[config.scale.size]):
         seeds = config.seeds if config.seeds is not None else config.scale.seeds[: benchmark.seeds]
+        planned = []
         for row in item.rows:
-            if benchmark.only and row.label not in benchmark.only:
-                continue
-            # Many items share a row, and settings take longer to resolve than to compare.
-            key = f"{benchmark.protocol} {row.method} {sorted(row.settings.items())} {row.rescore}"
-            if key not in configured:
-                configured[key] = _configured(row, benchmark.protocol, config)
-            for seed in seeds:
-                found = configured[key]
-                if isinstance(found, Problem):
-                    planned.append(PlannedRow(item, benchmark, row, seed, found))
-                    continue
-                made, changes = found[0].model_copy(update={"seed": seed}), found[1]
-                run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
-                rescored = config.out / "rescored" / f"{run.name}-{changes}.json" if row.rescore is not None else None
-                planned.append(PlannedRow(item, benchmark, row, seed, run, rescored))
-    return planned
+            if not benchmark.only or row.label in benchmark.only:
+                configured = _configured(row, benchmark.protocol, config)
+                planned += [_planned(row, seed, configured, config) for seed in seeds]
+        found.append(ItemResults(item, benchmark, config, planned))
+    return found
+
+
+def _planned(
+    row: Row, seed: int, configured: tuple[RunConfig, str] | Problem, config: ReproductionConfig
+) -> PlannedRow:
+    if isinstance(configured, Problem):
+        return PlannedRow(row, seed, configured)
+    made, changes = configured[0].model_copy(update={"seed": seed}), configured[1]
+    run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
+    rescored = config.out / "rescored" / f"{run.name}-{changes}.json" if row.rescore is not None else None
+    return PlannedRow(row, seed, run, rescored)
 
 
 def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str] | Problem:
@@ -176,19 +270,22 @@ def changed_method(method: Method, row: Row) -> Method:
     return resolve(method, [Layer("row", row.rescore or {})], "run").config
 
 
-def distinct_runs(planned: Iterable[PlannedRow]) -> list[RunSpec]:
+def distinct_runs(planned: Iterable[ItemResults]) -> list[RunSpec]:
     """The runs of planned rows, each once: one seed of everything before the next, dataset by dataset.
 
     Most tables and figures are thus complete for one seed long before all runs are.
     """
-    specs = {one.run.folder: one.run for one in planned if isinstance(one.run, RunSpec)}.values()
+    runs = (one.run for found in planned for one in found.planned)
+    specs = {run.folder: run for run in runs if isinstance(run, RunSpec)}.values()
     seeds = list(dict.fromkeys(spec.config.seed for spec in specs))
     datasets = list(dict.fromkeys(spec.config.stream.dataset for spec in specs))
     return sorted(specs, key=lambda spec: (seeds.index(spec.config.seed), datasets.index(spec.config.stream.dataset)))
 
 
-def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
-    """The run of a spec, if it is finished."""
+def finished_run(spec: RunSpec | Problem, config: ReproductionConfig) -> Run | Problem:
+    """The run of a spec, if it is finished, or why there is none."""
+    if isinstance(spec, Problem):
+        return spec
     file = spec.folder / METRICS_FILE
     if file.exists():
         try:
@@ -221,135 +318,67 @@ def run_missing(
 
     Runs that another process works on are skipped: the same command may be started several times.
     """
-
-    def note(spec: RunSpec, outcome: Outcome) -> None:
+    config.failures.clear()
+    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
+    ended = run_specs(
+        missing,
+        config.runs,
+        total=len(missing),
+        executor=executor,
+        most=most,
+        options=config.options,
+        reporter=reporter,
+    )
+    for spec, outcome in ended:
         if isinstance(outcome.failure, InUseError):
             reporter.message(f"{spec.name}: another process runs it")
         elif outcome.failure is not None:
             config.failures[spec.name] = str(outcome.failure)
 
-    config.failures.clear()
-    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
-    if missing:
-        run_specs(
-            missing, config.runs, then=note, executor=executor, most=most, options=config.options, reporter=reporter
-        )
+
+def read_rescored(path: Path, config: ReproductionConfig) -> list[float] | Problem:
+    """Stored accuracies of changed parts after each task."""
+    if accuracy := RunFolder(path.parent).read_json_or_nothing(path.name).get("accuracy"):
+        return list(map(float, accuracy))
+    if path.stem in config.failures:
+        return Problem("failed", config.failures[path.stem])
+    return Problem("missing", "not scored yet")
 
 
-class Rescored(Curve):
-    """Accuracy of changed parts on the networks of a run."""
-
-    run: str
-    """Name of the run's folder."""
-    changes: dict[str, Any]
-
-
-def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
-    """Stored accuracies of changed parts."""
-    try:
-        return Rescored.read(path, "run the command again")
-    except CheckpointError as error:
-        if path.stem in config.failures:
-            return Problem("failed", config.failures[path.stem])
-        return Problem("missing", str(error) if path.exists() else "not scored yet")
-
-
-def rescore_missing(planned: Iterable[PlannedRow], config: ReproductionConfig, reporter: Reporter) -> None:
+def rescore_missing(planned: Iterable[ItemResults], config: ReproductionConfig, reporter: Reporter) -> None:
     """Score changed parts of finished runs that are not scored yet; equal ones are scored once."""
-    rows = {one.rescored: one for one in planned if one.rescored is not None}
+    rows = {one.rescored: one for found in planned for one in found.planned if one.rescored is not None}
     with reporter.progress("rescoring finished runs", len(rows)) as advance:
         for file, one in rows.items():
-            assert isinstance(one.run, RunSpec)
             run = finished_run(one.run, config)
             if isinstance(run, Run) and isinstance(read_rescored(file, config), Problem):
                 method = changed_method(run.config.method, one.row)
                 parts = {"row": method.drift}, {"row": method.classifier}
                 try:
                     data = read_dataset(run.config.stream, config.options)
-                    scored = rescore(run, data, *parts, reporter, method.memory, oracle=False)
-                    changes = dict(one.row.rescore or {})
-                    Rescored(run=one.run.name, changes=changes, accuracy=scored.rows[0].accuracy).write(file)
+                    scored = rescore(run, data, *parts, reporter, method.memory, oracle=False).rows[0]
+                    facts = {"run": run.path.name, "changes": dict(one.row.rescore or {}), "accuracy": scored.accuracy}
+                    save_json(file, facts)
                 except AdagaussError as failure:
                     config.failures[file.stem] = str(failure)
             advance(one.row.label)
 
 
-# Results of an item.
-
-Numbers = Mapping[str, float]
-"""The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
-
-
-@dataclass(frozen=True)
-class ItemResults:
-    """The numbers of an item on one benchmark."""
-
-    item: Item
-    benchmark: Benchmark
-    protocol: str
-    """Name of the protocol at this scale."""
-    dataset: str
-    tasks: int
-    """T of the paper's benchmark, which does not count a first task with half of the classes."""
-    outcomes: Mapping[str, Mapping[int, Numbers | Problem]]
-    """By row and seed."""
-    runs: Mapping[str, Sequence[Run]]
-    """Finished runs of rows without rescoring."""
-    drawn: Sequence[Mapping[str, str]] = ()
-    """Rows of the CSV file of the figure."""
-    size: Size = "paper"
-    """Size of the scale."""
-
-    def numbers(self, row: str) -> dict[int, Numbers]:
-        """The numbers of a row by seed, where there are some."""
-        return {seed: one for seed, one in self.outcomes.get(row, {}).items() if not isinstance(one, Problem)}
-
-    def problems(self) -> dict[str, Problem]:
-        """The first problem of every row that has one."""
-        found = {
-            row: [one for one in outcomes.values() if isinstance(one, Problem)]
-            for row, outcomes in self.outcomes.items()
-        }
-        return {row: problems[0] for row, problems in found.items() if problems}
-
-    def by_seed(self, value: Value) -> dict[int, float]:
-        """A number of the table or the figure by seed; empty if it was not measured."""
-        if isinstance(value, TableValue):
-            found = self.numbers(value.row).items()
-            return {seed: numbers[value.quantity] for seed, numbers in found if value.quantity in numbers}
-        return {seed: SUMMARIES[value.summary](one) for seed, one in self.series(value).items()}
-
-    def series(self, value: FigureValue) -> dict[int, list[Point]]:
-        """The numbers of the figure with these columns by seed, in the order of the file."""
-        found: dict[int, list[Point]] = {}
-        for row in self.drawn:
-            if row.get("seed") and all(row.get(key) == expected for key, expected in value.columns.items()):
-                point = Point(row.get("task", ""), float(row[value.value]))
-                found.setdefault(int(row["seed"]), []).append(point)
-        return found
-
-    @property
-    def features(self) -> float | None:
-        """S, the number of features of the networks; None without finished runs."""
-        return next((run.config.method.backbone.features for runs in self.runs.values() for run in runs), None)
-
-    @property
-    def code(self) -> str:
-        """Version and digest of the code of the runs."""
-        codes = {code_name(run.environment) for runs in self.runs.values() for run in runs}
-        return "; ".join(f"adagauss {code}" for code in sorted(codes)) or "no finished runs"
-
-    def paper_values(self, label: str) -> dict[str, Any]:
-        """The row of the paper's table; empty if it has none."""
-        row = next(row for row in self.item.rows if row.label == label)
-        return paper_row(self.item.tables, self.dataset, self.tasks, row.paper) or {}
+def _numbers(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
+    run = finished_run(one.run, config)
+    if isinstance(run, Problem):
+        return run
+    if one.rescored is not None:
+        scored = read_rescored(one.rescored, config)
+        return scored if isinstance(scored, Problem) else {"a_last": 100 * scored[-1], "a_inc": 100 * mean(scored)}
+    cost = run.cost
+    if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
+        cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
+    times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
+    return {**{metric.name: 100 * run.metrics[metric.name] for metric in METRICS}, **times}
 
 
-class Point(NamedTuple):
-    """A number of a figure."""
-
-    task: str
-    number: float
+# Claims.
 
 
 def _spread(points: Sequence[Point]) -> float:
@@ -366,47 +395,6 @@ SUMMARIES: Mapping[str, Callable[[Sequence[Point]], float]] = {
     "min": lambda points: min(point.number for point in points),
     "spread": _spread,
 }
-
-
-def results(planned: Iterable[PlannedRow], config: ReproductionConfig) -> list[ItemResults]:
-    """Read the numbers of items from finished runs, benchmark by benchmark; nothing is run."""
-    groups: dict[tuple[str, str], list[PlannedRow]] = {}
-    for one in planned:
-        groups.setdefault((one.item.name, one.benchmark.protocol), []).append(one)
-    found = []
-    for group in groups.values():
-        item, benchmark = group[0].item, group[0].benchmark
-        outcomes: dict[str, dict[int, Numbers | Problem]] = {}
-        runs: dict[str, list[Run]] = {}
-        for one in group:
-            run = one.run if isinstance(one.run, Problem) else finished_run(one.run, config)
-            outcomes.setdefault(one.row.label, {})[one.seed] = (
-                run if isinstance(run, Problem) else _numbers(run, one.rescored, config)
-            )
-            if isinstance(run, Run) and one.rescored is None:
-                runs.setdefault(one.row.label, []).append(run)
-        stream = SCALES["paper"].find(benchmark.protocol).stream
-        tasks = stream.tasks - 1 if stream.first else stream.tasks
-        file = config.figure(item, benchmark, "csv")
-        drawn = list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else ()
-        scaled = config.scale.find(benchmark.protocol).name
-        found.append(
-            ItemResults(item, benchmark, scaled, stream.dataset, tasks, outcomes, runs, drawn, config.scale.size)
-        )
-    return found
-
-
-def _numbers(run: Run, rescored: Path | None, config: ReproductionConfig) -> Numbers | Problem:
-    if rescored is not None:
-        scored = read_rescored(rescored, config)
-        return scored if isinstance(scored, Problem) else {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc}
-    cost = run.cost
-    if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
-        cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
-    times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
-    return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
-
-
 Word = Literal["holds", "does not hold", "inconclusive", "cannot tell", "not measured"]
 
 
@@ -427,7 +415,7 @@ def check_claim(claim: Claim, found: ItemResults) -> Verdict:
     A trend must be significant over all seeds too. No verdict is possible if one side alone was tuned.
     """
     checked = _trend(claim, found) if claim.relation in ("rising", "falling") else _comparison(claim, found)
-    if checked.word != "not measured" and (reason := claim.biased.get(found.size)):
+    if checked.word != "not measured" and (reason := claim.biased.get(found.config.scale.size)):
         return Verdict("cannot tell", checked.numbers, f"{checked.seeds}, but {reason}")
     return checked
 
@@ -435,20 +423,17 @@ def check_claim(claim: Claim, found: ItemResults) -> Verdict:
 def _trend(claim: Claim, found: ItemResults) -> Verdict:
     """Test the trend over tasks of a figure's value by Kendall's τ, one-sided, with the seeds combined by Fisher."""
     (value,) = claim.values
-    assert isinstance(value, FigureValue)
-    rising = claim.relation == "rising"
     series = [[point.number for point in points] for points in found.series(value).values() if len(points) > 1]
     if not series:
         return Verdict("not measured")
     taus = [float(kendalltau(range(len(one)), one).statistic) for one in series]
-    checked = verdict(
-        [tau if rising else -tau for tau in taus],
-        f"{value.name}: Kendall's τ over tasks {statistics.fmean(taus):+.2f}",
-    )
+    facts = f"{value.name}: Kendall's τ over tasks {statistics.fmean(taus):+.2f}"
+    rising = claim.relation == "rising"
+    checked = verdict([tau if rising else -tau for tau in taus], facts)
     side = "greater" if rising == (checked.word != "does not hold") else "less"
     tests = [kendalltau(range(len(one)), one, alternative=side).pvalue for one in series]
     p = float(combine_pvalues(tests).pvalue)
-    checked = checked._replace(numbers=f"{checked.numbers} (p = {p:.2g})")
+    checked = checked._replace(numbers=f"{facts} (p = {p:.2g})")
     if checked.word == "inconclusive" or p < SIGNIFICANT:
         return checked
     return Verdict("inconclusive", checked.numbers, f"{checked.seeds}, but not significant")
@@ -457,38 +442,35 @@ def _trend(claim: Claim, found: ItemResults) -> Verdict:
 def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     """Compare means over seeds in the text, and the numbers of each seed in the verdict."""
     measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
-    first, *others = (value.name for value in claim.values)
-    missing = [name for name in others if name not in measured]
+    names = [value.name for value in claim.values]
+    first = names[0]
+    if claim.relation == "at least":
+        names.append("features" if claim.bound == "features" else "bound")
+        bound = found.features if claim.bound == "features" else claim.bound
+        if bound is not None:
+            measured[names[-1]] = dict.fromkeys(measured.get(first, ()), bound - ROUNDING)
+    missing = [name for name in names if name not in measured]
+    names = [name for name in names if name in measured]
     seeds = set.intersection(*map(set, measured.values())) if measured else set()
-    bound = found.features if claim.bound == "features" else claim.bound
-    alone = claim.relation == "at least"
-    if first not in measured or not seeds or (bound is None if alone else len(measured) < 2):
+    if first not in names or len(names) < 2 or not seeds or (missing and claim.relation == "decreasing"):
         return Verdict("not measured")
-    digits = ".1f" if isinstance(claim.values[0], TableValue) else ".3g"
-    means = {name: statistics.fmean(numbers[seed] for seed in seeds) for name, numbers in measured.items()}
-    amounts = {name: f"{name} {mean:{digits}}" for name, mean in means.items()}
-    if alone:
-        assert bound is not None
-        name = "features" if claim.bound == "features" else "bound"
-        margins = [number - bound + ROUNDING for number in measured[first].values()]
-        return verdict(margins, f"{amounts[first]}, {name} {bound:{digits}}")
-    if claim.relation == "decreasing":
-        if missing:
-            return Verdict("not measured")
-        pairs = list(itertools.pairwise(measured.values()))
-        margins = [min(one[seed] - two[seed] for one, two in pairs) for seed in seeds]
-        return verdict(margins, f"claimed order: {', '.join(amounts.values())}")
-    extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
-    rest = [name for name in measured if name != first]
-    margins = [sign * (measured[first][seed] - extreme(measured[name][seed] for name in rest)) for seed in seeds]
-    nearest = extreme(rest, key=lambda name: means[name])
-    facts = f"{amounts[first]}, {amounts[nearest]}"
+    in_table = claim.values[0].row is not None
+    means = {name: statistics.fmean(measured[name][seed] for seed in seeds) for name in names}
+    amounts = [f"{name} {mean:{'.1f' if in_table else '.3g'}}" for name, mean in means.items()]
+    sign = -1 if claim.relation == "lowest" else 1
+    chain = claim.relation == "decreasing"
+    pairs = list(itertools.pairwise(names)) if chain else [(first, other) for other in names[1:]]
+    margins = [min(sign * (measured[one][seed] - measured[other][seed]) for one, other in pairs) for seed in seeds]
+    if chain:
+        return verdict(margins, f"claimed order: {', '.join(amounts)}")
+    nearest = min(names[1:], key=lambda name: sign * (means[first] - means[name]))
+    facts = f"{amounts[0]}, {amounts[names.index(nearest)]}"
     if claim.change is not None:
         facts += f" ({means[nearest] / means[first] - 1:+.0%}; paper: {claim.change:+.0%})"
     if missing:
         facts += f" (without {', '.join(missing)})"
-    if isinstance(claim.values[0], TableValue):
-        quoted = [found.paper_values(row).get(claim.values[0].quantity) for row in (first, nearest)]
+    if in_table:
+        quoted = [found.paper_values(row).get(claim.values[0].columns["quantity"]) for row in (first, nearest)]
         facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
     return verdict(margins, facts)
 
@@ -522,15 +504,15 @@ def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
 
 
 def _table_row(found: ItemResults, label: str) -> dict[str, str]:
-    count, paper = len(found.numbers(label)), found.paper_values(label)
-    line = {"benchmark": found.protocol, "row": label, "seeds": str(count)}
-    for name, title in (TIMES if found.item.times else ACCURACY).items():
-        values = list(found.by_seed(TableValue(label, name)).values())
-        line[title] = str(Spread.of(values, percent=False)) if values else MISSING
+    numbers, paper = found.numbers(label), found.paper_values(label)
+    line = {"benchmark": found.protocol.name, "row": label, "seeds": str(len(numbers))}
+    for name in found.item.quantities:
+        values = [one[name] for one in numbers.values()]
+        line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
         deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
-        line[f"paper {title}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
-    problem, absent = found.problems().get(label), len(found.outcomes[label]) - count
-    some = f"{absent} seed{'s' * (absent > 1)} " if count else ""
+        line[f"paper {TITLES[name]}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
+    problem, absent = found.problems().get(label), len(found.outcomes[label]) - len(numbers)
+    some = f"{absent} seed{'s' * (absent > 1)} " if numbers else ""
     return {**line, "note": f"{some}{problem.kind}: {problem.reason}"} if problem else line
 
 
@@ -539,7 +521,6 @@ class Reproduced:
     """An item as far as it could be reproduced."""
 
     item: Item
-    planned: Sequence[PlannedRow]
     results: Sequence[ItemResults]
     files: Sequence[Path]
     notes: Sequence[str]
@@ -554,7 +535,7 @@ class Reproduced:
         """Rows without a number, named by benchmark and label."""
         for one in self.results:
             for label, problem in one.problems().items():
-                yield f"{one.protocol}, {label}", problem
+                yield f"{one.protocol.name}, {label}", problem
 
     def verdicts(self) -> Iterator[tuple[Claim, ItemResults, Verdict]]:
         """The verdicts on measured claims."""
@@ -565,7 +546,7 @@ class Reproduced:
     def remarks(self) -> Iterator[str]:
         """Reasons for missing numbers, verdicts on measured claims, and notes."""
         yield from (f"{name}: {problem.kind} ({problem.reason})" for name, problem in self.problems())
-        yield from (f"{claim.text} {one.protocol}: {checked}." for claim, one, checked in self.verdicts())
+        yield from (f"{claim.text} {one.protocol.name}: {checked}." for claim, one, checked in self.verdicts())
         yield from self.notes
 
 
@@ -573,15 +554,14 @@ def list_lines(items: Sequence[Item], config: ReproductionConfig) -> Iterator[st
     """Each item with its number of finished and of all runs, and the reasons why runs cannot be made or have failed."""
     for item in items:
         planned = plan([item], config)
-        runs = distinct_runs(planned)
-        states = [finished_run(spec, config) for spec in runs]
+        states = [finished_run(spec, config) for spec in distinct_runs(planned)]
         done = sum(isinstance(state, Run) for state in states)
-        yield f"{item.name}: {item.title} ({item.paper}); {done} of {len(runs)} runs are finished"
+        yield f"{item.name}: {item.title} ({item.paper}); {done} of {len(states)} runs are finished"
         if deviation := item.deviations.get(config.scale.size):
             yield f"  at this scale: {deviation}"
-        problems = [state for state in (*states, *(one.run for one in planned)) if isinstance(state, Problem)]
-        for problem, count in Counter(one for one in problems if one.kind != "missing").items():
-            yield f"  {problem.kind}: {problem.reason} ({count})"
+        problems = [*states, *(one.run for found in planned for one in found.planned)]
+        counts = Counter(one for one in problems if isinstance(one, Problem) and one.kind != "missing")
+        yield from (f"  {problem.kind}: {problem.reason} ({count})" for problem, count in counts.items())
 
 
 def reproduce(
@@ -616,11 +596,10 @@ def reproduce(
     return made
 
 
-def _reproduced(
-    item: Item, planned: Sequence[PlannedRow], config: ReproductionConfig, reporter: Reporter
-) -> Reproduced:
+def _reproduced(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, reporter: Reporter) -> Reproduced:
+    """Write the tables and figures of an item."""
     command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
-    found, files, notes = results(planned, config), [], []
+    files, notes = [], []
     if rows := table_rows(found):
         codes = "; ".join(dict.fromkeys(one.code for one in found))
         caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
@@ -633,9 +612,9 @@ def _reproduced(
         try:
             (drawn,) = analyse(
                 one.runs,
-                config.figure(item, one.benchmark, "csv").parent,
+                one.figure("csv").parent,
                 names=[item.study],
-                dataset=read_dataset(config.scale.find(one.benchmark.protocol).stream, config.options),
+                dataset=read_dataset(one.protocol.stream, config.options),
                 reporter=reporter,
                 command=command,
             )
@@ -643,9 +622,8 @@ def _reproduced(
             missing: object = drawn.missing
         except AdagaussError as error:
             missing = error
-        notes += [f"{one.protocol}: no figure ({missing})"] if missing else []
-    # The claims use the figures that were drawn just now.
-    return Reproduced(item, planned, results(planned, config), files, notes)
+        notes += [f"{one.protocol.name}: no figure ({missing})"] if missing else []
+    return Reproduced(item, found, files, notes)
 
 
 def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Path) -> None:
@@ -668,9 +646,9 @@ def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Pat
         for claim, found, checked in one.verdicts():
             place = f"[{one.item.title}](#{_anchor(one.item.title)})"
             word = f"{checked.word} ({checked.seeds})"
-            row = {"item": place, "claim": claim.text, "benchmark": found.protocol, "verdict": word}
+            row = {"item": place, "claim": claim.text, "benchmark": found.protocol.name, "verdict": word}
             claims[one.item.paper == BEYOND].append(row)
-    states = [finished_run(spec, config) for spec in distinct_runs(row for one in made for row in one.planned)]
+    states = [finished_run(spec, config) for spec in distinct_runs(found for one in made for found in one.results)]
     done = [state for state in states if isinstance(state, Run)]
     loader = PackageLoader("adagauss.analysis")
     environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

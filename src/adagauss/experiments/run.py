@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import itertools
 import json
 import logging
@@ -10,20 +10,19 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import yaml
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
-from adagauss.core.config import import_parts
+from adagauss.core.config import Config, import_parts
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import short_name
 from adagauss.data.images import Label
@@ -39,27 +38,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Matrix = tuple[tuple[float, ...], ...]
 
 
-class Stored(BaseModel):
-    """Data stored as JSON that is read back unchanged, or refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def write(self, path: Path) -> None:
-        """Store it atomically."""
-        save_json(path, self.model_dump())
-
-    @classmethod
-    def read(cls, path: Path, remedy: str) -> Self:
-        """Read what `write` stored; a damaged file, or one of another version, is refused with the remedy."""
-        try:
-            return cls.model_validate(json.loads(read_text(path)))
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} does not exist: {remedy}") from None
-        except (OSError, ValueError, RecursionError, IrregularFileError) as error:
-            raise CheckpointError(f"{path} is damaged, or of another version ({_reason(error)}): {remedy}") from error
-
-
-class ProtocolFacts(Stored):
+class ProtocolFacts(Config):
     """The tasks, their order and their scale."""
 
     dataset: str
@@ -80,17 +59,14 @@ class ProtocolFacts(Stored):
         'tiny, 50 classes first, then 2 tasks'
         """
         sizes = self.tasks
-        warm = len(sizes) > 1 and sizes[0] >= 2 * sizes[1]
-        tasks = (
-            f"{sizes[0]} classes first, then {len(sizes) - 1} tasks"
-            if warm
-            else f"{len(sizes)} task{'s' * (len(sizes) > 1)}"
-        )
+        tasks = f"{len(sizes)} task{'s' * (len(sizes) > 1)}"
+        if len(sizes) > 1 and sizes[0] >= 2 * sizes[1]:
+            tasks = f"{sizes[0]} classes first, then {len(sizes) - 1} tasks"
         small = ", CPU scale (compare such numbers with each other only)" if self.scale == "cpu" else ""
         return f"{short_name(self.dataset)}, {tasks}{small}"
 
 
-class Cost(Stored):
+class Cost(Config):
     """The time a run took, and what it stores."""
 
     seconds: dict[str, float]
@@ -106,29 +82,12 @@ class Cost(Stored):
         """Wall time of all stages except the evaluation."""
         return sum(value for stage, value in self.seconds.items() if stage != "evaluation")
 
-    @classmethod
-    def of(cls, tasks: Sequence[TaskFacts]) -> Cost:
-        """Summed times; speed and size after the last task."""
-        last = tasks[-1]
-        times = {
-            name: {stage: sum(getattr(task, name).get(stage, 0.0) for task in tasks) for stage in getattr(last, name)}
-            for name in ("seconds", "cpu_seconds")
-        }
-        return cls(**{**last.model_dump(exclude={"history"}), **times})
-
 
 class TaskFacts(Cost):
     """The same for one task, with its losses."""
 
     history: tuple[dict[str, float], ...]
     """Mean of each loss in each epoch."""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        problem = error.errors()[0]
-        return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-    return str(error)
 
 
 SNAPSHOT_SECONDS = 30.0
@@ -181,8 +140,8 @@ class RunFolder:
             )
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The resolved configuration of the run; the modules of custom methods and parts are imported."""
+    def settings(self) -> dict[str, Any]:
+        """The stored configuration as plain data; the modules of custom methods and parts are imported."""
         path = self.path / "config.yaml"
         try:
             data = read_yaml(path)
@@ -196,6 +155,18 @@ class RunFolder:
         if isinstance(method := data.get("method"), dict):
             import_parts(method)
         return data
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The resolved configuration, written by this release or by one with the same settings."""
+        try:
+            return RunConfig.of(self.settings)
+        except ConfigError as error:
+            started = self.read_json_or_nothing(ENVIRONMENT).get("adagauss", "another version")
+            raise CheckpointError(
+                f"{self.path} was started with adagauss {started}; this is {version('adagauss')}, which has other "
+                f"settings ({error}): continue with that release, or start a new run in another folder"
+            ) from None
 
     @property
     def origins(self) -> dict[str, str]:
@@ -249,7 +220,7 @@ class RunFolder:
 
     def last_checkpoint(self) -> Path:
         """The newest learner."""
-        _ = self.config  # imports the modules of custom parts, or raises if this is not a run folder
+        _ = self.settings  # imports the modules of custom parts, or raises if this is not a run folder
         finished = self.finished_tasks()
         if not finished:
             raise CheckpointError(f"{self.path} has no finished task yet: continue with --resume")
@@ -265,23 +236,16 @@ class RunFolder:
         """Predictions after a task, and facts about it (seconds of each stage, losses)."""
         path = self.task(index) / "evaluation.safetensors"
         tensors, about = load_tensors(path, "evaluation")
-        with _consistent(path):
+        try:
             sizes = tuple(about.pop("sizes"))
             evaluation = Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes)
             evaluation.check()
             return evaluation, TaskFacts.model_validate(about)
-
-
-@contextmanager
-def _consistent(path: Path) -> Iterator[None]:
-    """Raise a `CheckpointError` for content that is inconsistent."""
-    try:
-        yield
-    except (AdagaussError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} does not hold what it should ({str(error).splitlines()[0]}): delete the folder {path.parent} and "
-            "continue with --resume, which repeats that task"
-        ) from error
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} does not hold what it should ({str(error).splitlines()[0]}): delete the folder {path.parent} "
+                "and continue with --resume, which repeats that task"
+            ) from error
 
 
 class FileSnapshots:
@@ -320,32 +284,20 @@ class FileSnapshots:
         return self.path / f"{stage.replace(':', '').replace(' ', '-')}.safetensors"
 
 
-def stored_config(folder: RunFolder) -> RunConfig:
-    """The configuration of a started run, written by this release or by one with the same settings."""
-    try:
-        return RunConfig.of(folder.config)
-    except ConfigError as error:
-        started = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
-        raise CheckpointError(
-            f"{folder.path} was started with adagauss {started}; this is {version('adagauss')}, which has other "
-            f"settings ({error}): continue with that release, or start a new run in another folder"
-        ) from None
-
-
-@dataclass(frozen=True)
-class Run:
+class Run(RunFolder):
     """A run with at least one finished task, read from its folder when a property is first used.
 
     Example: ``Run.open("runs/cifar").metrics["a_last"]``.
     """
 
-    path: Path
-    done: int
-    """Number of finished tasks that the properties cover."""
-    tables: Mapping[str, Tensor] = field(default_factory=dict)
-    """Measured quantities by name, such as ``real.distances``."""
-    missing: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each quantity that could not be measured."""
+    def __init__(self, path: Path | str, done: int) -> None:
+        super().__init__(path)
+        self.done = done
+        """Number of finished tasks that the properties cover."""
+        self.tables: Mapping[str, Tensor] = {}
+        """Measured quantities by name, such as ``real.distances``."""
+        self.missing: Mapping[str, str] = {}
+        """Reason for each quantity that could not be measured."""
 
     @classmethod
     def open(cls, path: Path | str, tasks: int | None = None) -> Run:
@@ -357,23 +309,13 @@ class Run:
         folder = RunFolder(path)
         folder.last_checkpoint()
         done = folder.finished_tasks()
-        return cls(folder.path, done if tasks is None else min(done, tasks))
+        return cls(path, done if tasks is None else min(done, tasks))
 
     def with_tables(self, tables: Mapping[str, Tensor], missing: Mapping[str, str] | None = None) -> Run:
         """The same run with measured quantities; what was read stays in memory."""
-        run = replace(self, tables=tables, missing=missing or {})
-        vars(run).update({key: value for key, value in vars(self).items() if key not in _FIELDS})
+        run = copy.copy(self)
+        run.tables, run.missing = tables, missing or {}
         return run
-
-    @property
-    def folder(self) -> RunFolder:
-        """The files of the run."""
-        return RunFolder(self.path)
-
-    @cached_property
-    def config(self) -> RunConfig:
-        """The resolved configuration."""
-        return stored_config(self.folder)
 
     @cached_property
     def evaluations(self) -> tuple[Evaluation, ...]:
@@ -395,20 +337,21 @@ class Run:
 
     @cached_property
     def _tasks(self) -> list[tuple[Evaluation, TaskFacts]]:
-        return [self.folder.evaluation(index) for index in range(self.done)]
+        return [self.evaluation(index) for index in range(self.done)]
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
         """Classes in the order of learning: from the metrics of a finished run, else from its newest learner."""
         count = sum(self.sizes)
         with suppress(ValidationError):
-            stored = ProtocolFacts.model_validate(self.folder.read_json_or_nothing(METRICS_FILE).get("protocol"))
+            stored = ProtocolFacts.model_validate(self.read_json_or_nothing(METRICS_FILE).get("protocol"))
             labels = tuple(itertools.chain(*stored.classes))
             if len(labels) == count:
                 return labels
-        learner = self.learner()
-        if learner is not None and len(learner.classes) == count:
-            return tuple(learner.classes)
+        with suppress(AdagaussError):  # its file may be missing or damaged
+            classes = Learner.load(self.checkpoint(self.done - 1)).classes
+            if len(classes) == count:
+                return tuple(classes)
         return tuple(f"class {number + 1}" for number in range(count))
 
     @property
@@ -476,7 +419,14 @@ class Run:
     @cached_property
     def cost(self) -> Cost:
         """Times over the finished tasks; speed and size after the last one."""
-        return Cost.of(self.facts)
+        last = self.facts[-1]
+        times = {
+            name: {
+                stage: sum(getattr(task, name).get(stage, 0.0) for task in self.facts) for stage in getattr(last, name)
+            }
+            for name in ("seconds", "cpu_seconds")
+        }
+        return Cost(**{**last.model_dump(exclude={"history"}), **times})
 
     @cached_property
     def protocol(self) -> ProtocolFacts:
@@ -500,25 +450,24 @@ class Run:
         """Versions and machine; empty if they were not stored."""
         return self._texts(ENVIRONMENT)
 
+    @property
+    def code(self) -> str:
+        """Version and digest of the code that started the run."""
+        release, source = self.environment.get("adagauss"), self.environment.get("source")
+        return f"{release}, source {source}" if release and source else "of unknown version"
+
     @cached_property
     def data(self) -> Mapping[str, str]:
         """Fingerprints of the data; empty if they were not stored."""
         return self._texts(DATA)
 
     def _texts(self, name: str) -> dict[str, str]:
-        return {str(key): str(value) for key, value in self.folder.read_json_or_nothing(name).items()}
+        return {str(key): str(value) for key, value in self.read_json_or_nothing(name).items()}
 
     @property
     def has_learner(self) -> bool:
         """Whether the folder holds the learner after the last finished task."""
-        return self.folder.checkpoint(self.done - 1).exists()
-
-    def learner(self) -> Learner | None:
-        """The learner after the last finished task; None if its file is missing or damaged."""
-        try:
-            return Learner.load(self.folder.checkpoint(self.done - 1))
-        except AdagaussError:
-            return None
+        return self.checkpoint(self.done - 1).exists()
 
     def has(self, needs: Iterable[str]) -> bool:
         """Whether none of these quantities is missing."""
@@ -557,14 +506,11 @@ class Run:
         }
 
 
-_FIELDS = frozenset(one.name for one in dataclasses.fields(Run))
-
 Results = Mapping[str, Sequence[Run]]
 """Runs of several seeds by method."""
 
 
-@dataclass(frozen=True)
-class SkippedRun:
+class SkippedRun(NamedTuple):
     """A folder that cannot be read as a run, and the reason."""
 
     path: Path
@@ -596,8 +542,3 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
         for one in inner or [path]:
             found.setdefault(one.resolve(), one)
     return list(found.values())
-
-
-def protocol_title(results: Results) -> str:
-    """The protocol that all runs share."""
-    return next(iter(results.values()))[0].protocol.title

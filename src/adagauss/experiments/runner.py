@@ -19,7 +19,7 @@ from adagauss.core.config import flatten, plain
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.data.stream import TaskStream
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.experiments.config import RunConfig
@@ -33,7 +33,6 @@ from adagauss.experiments.run import (
     Run,
     RunFolder,
     TaskFacts,
-    stored_config,
 )
 from adagauss.methods import method_info
 from adagauss.utils.progress import Reporter
@@ -161,7 +160,7 @@ def _begin(
     if not resume:
         raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
     # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
-    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored_config(folder), config))
+    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (folder.config, config))
     differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differing:
         key = differing[0]
@@ -241,11 +240,8 @@ class ValidationSplit:
     Test images and later tasks are not in it, so settings chosen with it do not depend on them.
     """
 
-    stream: StreamConfig
-    """The whole stream."""
     tasks: int = 2
     share: float = 0.2
-    seed: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -254,19 +250,12 @@ class ValidationSplit:
             )
 
     def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
-        """The configuration of a run of the first tasks, and their data."""
-        stream = make_stream(config.model_copy(update={"stream": self.stream}), dataset)
+        """The configuration of a run of the first tasks, and their training images, divided by class into two."""
+        stream = make_stream(config, dataset)
         if self.tasks > len(stream):
             raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
-        sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
-        validation = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
-        return config.model_copy(update={"stream": validation}), self.data(stream)
-
-    def data(self, stream: TaskStream) -> Dataset:
-        """Training images of the first tasks in the order of their classes, divided by class into two."""
-        dataset = stream.dataset
         images = dataset.train.of_classes(stream.seen(self.tasks - 1))
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
+        generator = torch.Generator().manual_seed(derive_seed(config.seed, "held out"))
         validation = torch.zeros(len(images), dtype=torch.bool)
         for target, label in enumerate(images.classes):
             rows = torch.nonzero(images.targets == target).flatten()
@@ -277,11 +266,12 @@ class ValidationSplit:
                 )
             count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
             validation[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
-        return Dataset(
-            dataset.name, _chosen(images, ~validation), _chosen(images, validation), mean=dataset.mean, std=dataset.std
+        train, test = (
+            LabelledImages(Subset(images.images, rows), images.targets[rows], images.classes)
+            for rows in (torch.nonzero(~validation).flatten(), torch.nonzero(validation).flatten())
         )
-
-
-def _chosen(images: LabelledImages, mask: torch.Tensor) -> LabelledImages:
-    rows = torch.nonzero(mask).flatten()
-    return LabelledImages(Subset(images.images, rows), images.targets[rows], images.classes)
+        # Classes are numbered in the order of the stream.
+        sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
+        first = config.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
+        validated = Dataset(dataset.name, train, test, mean=dataset.mean, std=dataset.std)
+        return config.model_copy(update={"stream": first}), validated
