@@ -54,7 +54,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("src/adagauss/core/version_0_2.yaml", "classifier.judged", "name of a setting of 0.2.0"),
     ("src/adagauss/analytic/selection.py", "surprise", "name of a buffer in saved files"),
     ("src/adagauss/core/calibration.py", '"asked"|"surprise"', "purpose of a seed; name of a buffer of 0.2.0"),
-    ("src/adagauss/deploy/serve/jobs.py", "asked: ", "field of a stored job"),
+    ("src/adagauss/deploy/serve/server.py", "asked: ", "field of a stored job"),
     ("src/adagauss/experiments/paper_results.json", "is said", "statements of the paper"),
     ("src/adagauss/cli/options.py", "in words", "an expression of Python"),
 )

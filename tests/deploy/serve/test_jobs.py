@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from adagauss.deploy.serve.jobs import Job, JobReporter
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.security import Limits
+from adagauss.deploy.serve.server import Job, JobReporter
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 

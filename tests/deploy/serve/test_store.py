@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,14 @@ import pytest
 
 from adagauss import IncrementalClassifier
 from adagauss.deploy.serve import store as store_module
-from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
-from adagauss.deploy.serve.store import Store
+from adagauss.deploy.serve.store import NOT_NAMED, Store
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.files import lock_model
 
 
 class KilledError(BaseException):
     """Stands for the end of the process: nothing in the code under test may catch it."""
-
-
-def opened(path: Path) -> Store:
-    store = Store(path)
-    store.open()
-    return store
 
 
 def rename(store: Store, old: str, new: str) -> int:
@@ -58,7 +52,7 @@ STEPS = [
 def test_killed_before_the_commit_the_old_state_is_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
 ) -> None:
-    store = opened(model)
+    store = Store(model)
     rename(store, "red", "scarlet")
     content = model.read_bytes()
     with monkeypatch.context() as patch:
@@ -68,27 +62,27 @@ def test_killed_before_the_commit_the_old_state_is_whole(
     store.close()
     assert model.read_bytes() == content
 
-    again = opened(model)
-    assert again.model.names == ("green", "scarlet")
+    again = Store(model)
+    assert again.model.labels.keys() == {"green", "scarlet"}
     assert [entry.summary for entry in again.entries][1:] == ["red is now scarlet"]
     again.undo()
-    assert again.model.names == ("green", "red")
+    assert again.model.labels.keys() == {"green", "red"}
     assert sorted(path.name for path in again.folder.iterdir()) == ["history.json"]
     again.close()
 
 
 def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(model)
+    store = Store(model)
     with monkeypatch.context() as patch:
         kill_at(patch, store_module, "move_atomically", after=True)
         with pytest.raises(KilledError):
             rename(store, "red", "scarlet")
     store.close()
-    again = opened(model)
-    assert again.model.names == ("green", "scarlet")
+    again = Store(model)
+    assert again.model.labels.keys() == {"green", "scarlet"}
     assert again.model.version == 2
     again.undo()
-    assert again.model.names == ("green", "red")
+    assert again.model.labels.keys() == {"green", "red"}
     again.close()
 
 
@@ -96,7 +90,7 @@ def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch
 def test_an_undo_that_was_killed_can_be_repeated(
     model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
 ) -> None:
-    store = opened(model)
+    store = Store(model)
     rename(store, "red", "scarlet")
     rename(store, "green", "lime")
     store.undo()
@@ -105,17 +99,17 @@ def test_an_undo_that_was_killed_can_be_repeated(
         with pytest.raises(KilledError):
             store.undo()
     store.close()
-    again = opened(model)
-    assert again.model.names == ("green", "scarlet")
+    again = Store(model)
+    assert again.model.labels.keys() == {"green", "scarlet"}
     again.undo()
-    assert again.model.names == ("green", "red")
+    assert again.model.labels.keys() == {"green", "red"}
     with pytest.raises(DataError, match="nothing to undo"):
         again.undo()
     again.close()
 
 
 def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(model)
+    store = Store(model)
     with monkeypatch.context() as patch:
 
         def full(*_: object) -> None:
@@ -124,7 +118,7 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
         patch.setattr(store_module, "move_atomically", full)
         with pytest.raises(CheckpointError, match="no space"):
             rename(store, "red", "scarlet")
-    assert store.model.names == ("green", "red")
+    assert store.model.labels.keys() == {"green", "red"}
     rename(store, "red", "pink")
     assert [entry.summary for entry in store.entries][1:] == ["red is now pink"]
     store.close()
@@ -132,25 +126,25 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
 
 def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "LOCK_SECONDS", 0.1)
-    store = opened(model)
+    store = Store(model)
     with pytest.raises(CheckpointError, match="is being changed by process"):
-        Store(model).open()
+        Store(model)
     with pytest.raises(CheckpointError, match="is being changed by process"), lock_model(model, seconds=0.1):
         pass
     store.close()
-    opened(model).close()
+    Store(model).close()
 
 
 def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path) -> None:
-    store = opened(model)
+    store = Store(model)
     other = IncrementalClassifier.load(model)
     other.learner_.rename("red", "ruby")
     other.save(model)
     with pytest.raises(CheckpointError, match="another program"):
         rename(store, "red", "scarlet")
     store.close()
-    again = opened(model)
-    assert again.model.names == ("green", "ruby")
+    again = Store(model)
+    assert again.model.labels.keys() == {"green", "ruby"}
     assert again.entries[-1].summary == "changed by another program"
     with pytest.raises(DataError, match="nothing to undo"):
         again.undo()
@@ -159,35 +153,34 @@ def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path
 
 def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> None:
     path = tmp_path / "new.safetensors"
-    store = opened(path)
+    store = Store(path)
     store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
     assert path.exists()
     store.undo()
     assert not path.exists()
-    assert store.model.names == ()
+    assert store.model.labels == {}
     store.close()
-    again = opened(path)
-    assert again.model.names == ()
+    again = Store(path)
+    assert again.model.labels == {}
     again.close()
 
 
 def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Path, saved: Path) -> None:
     path = tmp_path / "new.safetensors"
-    store = opened(path)
+    store = Store(path)
     store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
     store.finish()
-    for again in (store, Store(path)):  # at once, and after a restart
-        if again is not store:
-            store.close()
-            again.open()
+    for _ in range(2):  # at once, and after a restart
         with pytest.raises(DataError, match="nothing to undo"):
-            again.undo()
+            store.undo()
         assert path.exists()
-    again.close()
+        store.close()
+        store = Store(path)
+    store.close()
 
 
 def test_without_a_stored_state_nothing_can_be_undone(model: Path, saved: Path) -> None:
-    store = opened(model)
+    store = Store(model)
     assert store.undoable() is None
     rename(store, "red", "scarlet")
     assert store.undoable() == store.entries[-1]
@@ -195,7 +188,7 @@ def test_without_a_stored_state_nothing_can_be_undone(model: Path, saved: Path) 
     assert store.undoable() is None
     store.close()
     IncrementalClassifier.load(saved).rename("red", "pink").save(model)
-    store.open()
+    store = Store(model)
     with pytest.raises(DataError, match="nothing to undo"):
         store.undo()
     store.close()
@@ -210,7 +203,7 @@ def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> Non
 
 
 def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
-    store = opened(model)
+    store = Store(model)
     rename(store, "red", "scarlet")
     rename(store, "green", "lime")
     store.change("forget", "scarlet", ["scarlet"], lambda model: model.forgot(["scarlet"]))
@@ -223,22 +216,37 @@ def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
 
 
 def test_names_of_forgotten_classes_match_exactly(model: Path) -> None:
-    store = opened(model)
+    store = Store(model)
     rename(store, "red", "c")
     rename(store, "green", "cat")
-    # Files of release 0.2 contain no list of names.
-    store._write([entry.model_copy(update={"classes": None}) for entry in store.entries])
     store.change("forget", "c", ["c"], lambda model: model.forgot(["c"]))
     assert store.finish(["c"]) == {"c", "red"}
     assert [entry.summary for entry in store.entries[1:]] == [NOT_NAMED, "green is now cat", NOT_NAMED]
     store.close()
 
 
+def test_entries_of_release_02_are_read_and_blanked_because_they_do_not_list_their_classes(model: Path) -> None:
+    store = Store(model)
+    rename(store, "red", "scarlet")
+    file = store.folder / "history.json"
+    store.close()
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    for entry in entries:
+        del entry["classes"]
+        entry["final"] = False
+    file.write_text(json.dumps(entries), encoding="utf-8")
+    store = Store(model)
+    assert store.undoable() == store.entries[-1]
+    store.finish(["pink"])
+    assert store.entries[-1].summary == NOT_NAMED
+    store.close()
+
+
 def test_a_damaged_list_of_changes_says_what_to_do(model: Path) -> None:
-    opened(model).close()
+    Store(model).close()
     (model.with_name(model.name + ".history") / "history.json").write_text("[{]", encoding="utf-8")
     with pytest.raises(CheckpointError, match="move it away"):
-        Store(model).open()
+        Store(model)
 
 
 def test_classes_taught_as_numbers_stay_numbers(tmp_path: Path, saved: Path) -> None:
@@ -247,7 +255,7 @@ def test_classes_taught_as_numbers_stay_numbers(tmp_path: Path, saved: Path) -> 
     classifier.learner_.rename("red", 1)
     classifier.learner_.rename("green", 2)
     classifier.save(path)
-    store = opened(path)
+    store = Store(path)
     rename(store, "1", "7")
     assert IncrementalClassifier.load(path).classes_.tolist() == [2, 7]
     with pytest.raises(DataError, match="are numbers"):

@@ -9,19 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from adagauss.errors import ConfigError
-
-PORT = 8000
-TOKEN = "ADAGAUSS_TOKEN"
+from adagauss.utils.registry import import_extra
 
 
 def main(
-    model: Path,
-    host: str = "127.0.0.1",
-    port: int = PORT,
-    token: str | None = None,
-    *,
-    hosts: tuple[str, ...] = (),
+    model: Path, host: str = "127.0.0.1", port: int = 8000, token: str | None = None, *, hosts: tuple[str, ...] = ()
 ) -> None:
     """Serve a model until the process is stopped.
 
@@ -33,8 +25,8 @@ def main(
             ``ADAGAUSS_TOKEN`` if it is set. Other users of the machine cannot see that variable.
         hosts: additional host names of the server, such as the name of a reverse proxy.
     """
-    try:
-        from adagauss.deploy.serve.app import run
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"serving requires the package {error.name}: pip install 'adagauss[serve]'") from None
-    run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts)
+    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+        import_extra(module, "serve", "adagauss serve")
+    from adagauss.deploy.serve.app import run
+
+    run(Path(model), host, port, token or os.environ.get("ADAGAUSS_TOKEN") or None, hosts)

@@ -1,4 +1,7 @@
-"""The application: the page, the routes, the error handlers, and running it on a socket."""
+"""The application: the page, the REST routes, the error handlers, and running it on a socket.
+
+Reading routes use the current model; each change is submitted as a job and returns at once.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,308 @@ import asyncio
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from pydantic import BaseModel, Field
 
 import adagauss
-from adagauss.deploy.serve import routes
-from adagauss.deploy.serve.security import SecurityMiddleware, access_for, connection_class, is_loopback
-from adagauss.deploy.serve.server import Server
-from adagauss.deploy.serve.store import Store
-from adagauss.errors import AdagaussError, CheckpointError, ConfigError, UnsupportedError
+from adagauss.data.decode import Pixels
+from adagauss.deploy.serve.model import ClassProbability, KnownClass, PictureShape, probabilities
+from adagauss.deploy.serve.security import (
+    ApiError,
+    Connection,
+    SecurityMiddleware,
+    access_for,
+    client_address,
+    is_loopback,
+)
+from adagauss.deploy.serve.server import Job, Server, Skipped
+from adagauss.deploy.serve.store import Change, Store
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, UnsupportedError
 from adagauss.utils.progress import escape_control_chars
 
 STATIC = Path(__file__).parent / "static"
-
-
 DESCRIPTION = """\
 A class-incremental image classifier. Predictions use the last saved model while new classes are learned. Every change
 is a job; a job in the state `done` is saved. If the server requires a token, send it as
 `Authorization: Bearer TOKEN`."""
 _TELEMETRY: dict[str, Any] = {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
 """Disables telemetry regardless of the environment. Older releases of FastAPI ignore it."""
+INVALID = "\ufffd"
+"""Replaces bytes that are not UTF-8."""
+
+
+class Prediction(BaseModel):
+    """Prediction for one picture, or the decoding error."""
+
+    name: str
+    label: str | None = None
+    unknown: bool = False
+    probability: float = 0.0
+    top: list[ClassProbability] = []
+    problem: str = ""
+
+
+class Predictions(BaseModel):
+    """Predictions of one version of the model."""
+
+    version: int
+    predictions: list[Prediction]
+
+
+class ModelInfo(BaseModel):
+    """Classes and capabilities of the model."""
+
+    name: str
+    version: int
+    method: str
+    picture_size: int
+    classes: list[KnownClass]
+    cannot: dict[str, str]
+    """Unsupported actions with the reasons."""
+    can_undo: str | None
+    """Description of the change that the next undo reverts."""
+    job: Job | None
+    """The running or next job, if any."""
+
+
+class Health(BaseModel):
+    """Health of the server."""
+
+    status: str
+    release: str
+
+
+class Forget(BaseModel):
+    """Classes to forget."""
+
+    classes: list[str] = Field(min_length=1, max_length=1000)
+    for_good: bool = False
+    """Also delete the copies for undo, which still contain the classes. Nothing can be undone afterwards."""
+
+
+class Rename(BaseModel):
+    """A new name for a class."""
+
+    old: str
+    new: str
+
+
+def _body(*fields: str, **others: Any) -> dict[str, Any]:
+    """Describe a form that the route reads itself, without writing pictures to disk."""
+    items = {"pictures": {"type": "string", "format": "binary"}, "label": {"type": "string"}}
+    schema = {
+        "type": "object",
+        "required": fields,
+        "properties": {name: {"type": "array", "items": items[name]} for name in fields},
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}, **others}}}
+
+
+ONE_PICTURE = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
+router = APIRouter(prefix="/api")
+
+
+async def _server(request: Request) -> Server:
+    # A coroutine, because FastAPI calls plain functions in another thread, which is slower.
+    server: Server = request.app.state.server
+    return server
+
+
+Served = Annotated[Server, Depends(_server)]
+"""The server as a dependency of a route."""
+
+
+@router.post("/predict", openapi_extra=_body("pictures", **ONE_PICTURE), tags=["read"], summary="Classify pictures")
+async def predict(
+    request: Request,
+    server: Served,
+    top: Annotated[int, Query(ge=1, le=10)] = 3,
+    unknown: Annotated[float | None, Query(gt=0, lt=1)] = None,
+) -> Predictions:
+    """Send a form with any number of ``pictures``, or one picture as the body.
+
+    With ``unknown``, the target false-positive rate such as 0.05, pictures of unknown classes get no label.
+    Pictures are not stored.
+    """
+    model, shape = server.store.model, _taught(server)
+    pictures = [picture async for picture in server.decoder.pictures(request, shape)]
+    if not pictures:
+        raise DataError("the request contains no pictures")
+    pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
+    answers = iter(await server.classify(model, pixels, top, unknown))
+    predictions = [Prediction(name=picture.name, problem=picture.problem) for picture in pictures]
+    for picture, prediction in zip(pictures, predictions, strict=True):
+        if picture.pixels is not None:
+            answer = next(answers)
+            prediction.label = None if answer.label is None else str(answer.label)
+            prediction.unknown = answer.label is None
+            prediction.probability = answer.probability
+            prediction.top = probabilities(answer.top)
+    return Predictions(version=model.version, predictions=predictions)
+
+
+@router.get("/model", tags=["read"], summary="Classes and capabilities of the model")
+def model(server: Served) -> ModelInfo:
+    """For each class: number of pictures, estimated accuracy and confused classes."""
+    now, undoable = server.store.model, server.store.undoable()
+    return ModelInfo(
+        name=server.store.path.stem,
+        version=now.version,
+        method=now.method,
+        picture_size=now.picture_shape[0],
+        classes=now.classes,
+        cannot=now.unsupported_actions,
+        can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
+        job=next(reversed(server.open_jobs), None),
+    )
+
+
+@router.get("/history", tags=["read"], summary="History of changes, newest first")
+def history(server: Served) -> list[Change]:
+    """List all recorded changes."""
+    return [*reversed(server.store.entries)]
+
+
+@router.get("/jobs", tags=["jobs"], summary="Jobs since the start of the server, newest first")
+def jobs(server: Served) -> list[Job]:
+    """List waiting, running and finished jobs."""
+    return server.jobs
+
+
+@router.get("/jobs/{job}", tags=["jobs"], summary="State of a job")
+async def job_state(job: str, server: Served) -> Job:
+    """In the state ``done`` the change is saved on disk."""
+    return server.job(job)
+
+
+@router.delete("/jobs/{job}", tags=["jobs"], summary="Cancel a job")
+async def stop_job(job: str, server: Served) -> Job:
+    """A cancelled job leaves the model unchanged. A job that is already saving completes."""
+    return server.cancel(job)
+
+
+@router.get("/download/model", tags=["read"], summary="The model file", response_class=FileResponse)
+async def download(server: Served) -> FileResponse:
+    """Readable with `IncrementalClassifier.load`."""
+    _taught(server)
+    return FileResponse(server.store.path, media_type="application/octet-stream", filename=server.store.path.name)
+
+
+@router.get("/health", tags=["operation"], summary="Health check")
+async def health() -> Health:
+    """Requires no token."""
+    return Health(status="ok", release=adagauss.__version__)
+
+
+@router.get("/metrics", tags=["operation"], summary="Prometheus metrics", response_class=PlainTextResponse)
+async def metrics() -> PlainTextResponse:
+    """Requests, jobs, pictures, prediction latency, and facts about the process."""
+    return PlainTextResponse(generate_latest(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@router.post(
+    "/teach", status_code=202, tags=["change"], openapi_extra=_body("label", "pictures"), summary="Teach classes"
+)
+async def teach(request: Request, server: Served) -> Job:
+    """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
+
+    Classes may be new or known. Unreadable pictures are skipped and listed in the job. Pictures are not stored.
+    """
+    server.require_room()
+    with server.uploads.use(client_address(request.scope)) as take:
+        take(1)
+        pixels, names, skipped = await _received(request, server)
+    counts, model = Counter(names), server.store.model
+    reason = model.unsupported_actions.get("teach more")
+    if reason and not counts.keys().isdisjoint(model.labels):
+        raise UnsupportedError(reason)
+    summary = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    job = Job(action="teach", summary=summary, names=[*counts], skipped=skipped)
+    return server.change(job, lambda model, reporter: model.taught(pixels, names, reporter))
+
+
+@router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
+async def forget(what: Forget, server: Served) -> Job:
+    """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
+    names = list(dict.fromkeys(class_name(name, server) for name in what.classes))
+    job = Job(action="forget", summary=", ".join(names), names=names)
+    return server.change(job, lambda model, _: model.forgot(names), what.for_good)
+
+
+@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
+async def rename(what: Rename, server: Served) -> Job:
+    """The new name must not belong to another class."""
+    old, new = class_name(what.old, server), class_name(what.new, server)
+    job = Job(action="rename", summary=f"{old} is now {new}", names=[old, new])
+    return server.change(job, lambda model, _: model.renamed(old, new))
+
+
+@router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")
+async def undo(server: Served) -> Job:
+    """Restore the model before the last change. Repeat to undo earlier changes."""
+    if not server.open_jobs:  # with queued jobs, the last change is known only when this job runs
+        server.store.last_change()
+    return server.submit(Job(action="undo", summary="the last change"), lambda _: server.store.undo())
+
+
+@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
+async def drop_copies(server: Served) -> Job:
+    """Nothing can be undone afterwards, and no copy contains forgotten classes."""
+    return server.submit(Job(action="drop copies", summary="copies for undo"), lambda _: server.drop_copies([]))
+
+
+def class_name(text: str, server: Server) -> str:
+    """Normalise whitespace in a class name and check its length and characters."""
+    name, most = " ".join(text.split()), server.limits.name
+    if not name or len(name) > most or not name.isprintable() or INVALID in name:
+        raise DataError(f"a class name must have 1 to {most} printable characters; got {name[:most]!r}")
+    return name
+
+
+def _taught(server: Server) -> PictureShape:
+    """Return the shape of pictures of a model that has learned some."""
+    if not server.store.model.labels:
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    return server.store.model.picture_shape
+
+
+async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:
+    """Return the pictures of a form, the class name of each, and the pictures that cannot be decoded."""
+    pixels, names, skipped = list[Pixels](), list[str](), list[Skipped]()
+    sent: dict[str, None] = {}
+    async for picture in server.decoder.pictures(request, server.store.model.picture_shape):
+        name = class_name(picture.label, server)
+        sent[name] = None
+        if picture.pixels is None:
+            skipped.append(Skipped(name=picture.name, reason=picture.problem))
+        else:
+            pixels.append(picture.pixels)
+            names.append(name)
+    if not sent:
+        raise DataError("the request contains no pictures")
+    if empty := [name for name in sent if name not in names]:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped[:3])
+        raise DataError(f"the request contains no picture of {empty[0]!r} ({reasons})")
+    return pixels, names, skipped
 
 
 def make_app(server: Server) -> FastAPI:
-    """Create the application. The server starts and stops with it."""
+    """Create the application, which stops the server at its end."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(server.store.open)
         try:
             yield
         finally:
@@ -58,7 +327,7 @@ def make_app(server: Server) -> FastAPI:
         **_TELEMETRY,
     )
     app.state.server = server
-    app.include_router(routes.router)
+    app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC))
 
     @app.get("/", include_in_schema=False)
@@ -66,51 +335,34 @@ def make_app(server: Server) -> FastAPI:
         return FileResponse(STATIC / "index.html")
 
     app.add_exception_handler(AdagaussError, _handle_error)
-    app.add_exception_handler(RequestValidationError, _handle_invalid)
-    app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits, metrics=server.metrics)
+    app.add_exception_handler(RequestValidationError, _handle_error)
+    app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits)
     return app
-
-
-async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
-    """Report validation errors without the invalid values: some of them cannot be encoded as JSON."""
-    problems = error.errors() if isinstance(error, RequestValidationError) else []
-    detail = [
-        {"loc": [escape_control_chars(place) for place in one["loc"]], "msg": escape_control_chars(one["msg"])}
-        for one in problems
-    ]
-    return JSONResponse({"detail": detail}, 422)
 
 
 async def _handle_error(request: Request, error: Exception) -> JSONResponse:
     """Report errors that the user can fix. FastAPI handles `ApiError` itself."""
     status = 409 if isinstance(error, UnsupportedError) else 503 if isinstance(error, CheckpointError) else 422
-    return JSONResponse({"detail": str(error)}, status)
+    detail = str(error)
+    if isinstance(error, RequestValidationError):  # without the invalid values: some cannot be encoded as JSON
+        detail = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        detail = escape_control_chars(detail)
+    return JSONResponse({"detail": detail}, status)
 
 
 def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...]) -> None:
     """Serve until the process receives a signal to stop."""
     access = access_for(host, token, hosts)
-    server = Server(Store(model), access)
     with _listening(host, port) as listener:
-        server.store.open()  # before the address is printed, so that errors in the model file end this command
-        sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))
+        server = Server(Store(model), access)
+        shown = f"[{host}]" if ":" in host else host
+        # Browsers do not send the part after # to the server. The page reads the token from there.
+        link = f"http://{shown}:{listener.getsockname()[1]}/" + ("#token=TOKEN, with your token" if token else "")
+        note = "" if is_loopback(host) else "Traffic is not encrypted: use a reverse proxy with TLS.\n"
+        sys.stderr.write(f"Serving {model.name} at {link} (process {os.getpid()}; stop with Ctrl+C)\n{note}")
         sys.stderr.flush()
         with suppress(KeyboardInterrupt):  # Ctrl+C stops the server
             uvicorn.Server(socket_config(server)).run(sockets=[listener])
-
-
-def socket_config(server: Server) -> uvicorn.Config:
-    """Return the settings of uvicorn."""
-    return uvicorn.Config(
-        make_app(server),
-        http=connection_class(server.limits),
-        ws="none",  # an upgraded connection would leave the limits
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # rate limits use the address, so clients must not choose it
-        server_header=False,
-        timeout_graceful_shutdown=5,
-    )
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -121,9 +373,15 @@ def _listening(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}:{port} ({error}): choose another port or host") from None
 
 
-def _greeting(server: Server, host: str, port: int) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    # Browsers do not send the part after # to the server. The page reads the token from there.
-    link = f"http://{shown}:{port}/" + ("#token=TOKEN, with your token" if server.access.token else "")
-    note = "" if is_loopback(host) else "Traffic is not encrypted: use a reverse proxy with TLS.\n"
-    return f"Serving {server.store.path.name} at {link} (process {os.getpid()}; stop with Ctrl+C)\n{note}"
+def socket_config(server: Server) -> uvicorn.Config:
+    """Return the settings of uvicorn."""
+    return uvicorn.Config(
+        make_app(server),
+        http=partial(Connection, server.limits),  # type: ignore[arg-type]
+        ws="none",  # an upgraded connection would leave the limits
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # rate limits use the address, so clients must not choose it
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -20,8 +21,8 @@ from adagauss.data.images import Label
 from adagauss.errors import DataError, unknown_name
 from adagauss.utils.progress import Reporter
 
-TOP = 10
-"""Maximum number of classes in a prediction."""
+PictureShape = tuple[int, int, ResizeMode | None]
+"""Size in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
 
 
 class ClassProbability(BaseModel):
@@ -56,30 +57,27 @@ class Model:
 
     @classmethod
     def load(cls, path: Path) -> Model:
-        """Load a saved classifier; a missing file is an empty model."""
-        return cls(IncrementalClassifier.load(path)) if path.exists() else cls()
+        """Load a saved classifier; a missing or empty file is an empty model."""
+        return cls(IncrementalClassifier.load(path)) if path.exists() and path.stat().st_size else cls()
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Class names, in the order of the labels."""
-        return tuple(map(str, self._labels))
-
-    @cached_property
-    def _labels(self) -> list[Label]:
-        known = hasattr(self.classifier, "learner_")
-        return self.classifier.classes_.tolist() if known else []
+    def labels(self) -> dict[str, Label]:
+        """The label of each class name, in the order of the labels."""
+        if not hasattr(self.classifier, "learner_"):
+            return {}
+        return {str(label): label for label in self.classifier.classes_.tolist()}
 
     @property
     def method(self) -> str:
         """Name of the method, or of the effort that selected it."""
-        if not self.names:
+        if not self.labels:
             return "none yet"
         return str(self.classifier.method or f"effort {self.classifier.effort}")
 
     @property
-    def picture_shape(self) -> tuple[int, int, ResizeMode | None]:
-        """Size in pixels, number of channels and resize mode of the input images; None before the first task."""
-        if not self.names:
+    def picture_shape(self) -> PictureShape:
+        """Size, number of channels and resize mode of the input images; no resize mode before the first task."""
+        if not self.labels:
             return self.classifier.image_size or PHOTO_SIZE, 3, None
         channels, height, width = self.classifier.learner_.shape
         if height != width:
@@ -89,9 +87,9 @@ class Model:
             )
         return height, channels, self.classifier.learner_.resize_mode
 
-    def classify(self, pixels: list[Pixels], unknown: float | None) -> list[Prediction]:
+    def classify(self, pixels: Sequence[Pixels], top: int = 1, unknown: float | None = None) -> list[Prediction]:
         """Classify pictures."""
-        return self.classifier.classify(np.stack(pixels), top=TOP, unknown=unknown)
+        return self.classifier.classify(np.stack(pixels), top, unknown)
 
     @cached_property
     def classes(self) -> list[KnownClass]:
@@ -103,27 +101,27 @@ class Model:
                 expected_accuracy=one.expected_accuracy,
                 confused_with=probabilities(one.confused_with),
             )
-            for one in (self.classifier.summary() if self.names else [])
+            for one in (self.classifier.summary() if self.labels else [])
         ]
 
     def taught(self, pixels: Sequence[Pixels], names: Sequence[str], reporter: Reporter) -> Model:
         """Return a model that has learned these pictures of new or known classes."""
         after = self._copy()
-        if not self.names:
+        if not self.labels:
             after.method = default_method()  # set by name, so that the file contains it
         # The first task passes PIL images, so that the defaults for photographs apply.
-        images = np.stack(pixels) if self.names else [Image.fromarray(one.transpose(1, 2, 0)) for one in pixels]
+        images = np.stack(pixels) if self.labels else [Image.fromarray(one.transpose(1, 2, 0)) for one in pixels]
         after.verbose = reporter
         after.partial_fit(images, [self._label(name) for name in names])
         after.verbose = False
         model = replace(self, classifier=after)
-        model.classify([pixels[0]], None)  # fills caches before the model is published
+        model.classify(pixels[:1])  # fills caches before the model is published
         return model
 
     def forgot(self, names: Sequence[str]) -> Model:
         """Return a model without these classes."""
         labels = [self._known(name) for name in dict.fromkeys(names)]
-        if len(labels) == len(self.names):
+        if len(labels) == len(self.labels):
             raise DataError("cannot forget all classes: undo the changes, or use another model file")
         return replace(self, classifier=self._copy().forget(*labels))
 
@@ -134,30 +132,28 @@ class Model:
     @property
     def unsupported_actions(self) -> dict[str, str]:
         """Unsupported actions with the reasons."""
-        reason = self.classifier.learner_.method.why_no_known_classes if self.names else None
+        reason = self.classifier.learner_.method.why_no_known_classes if self.labels else None
         return {"teach more": reason} if reason else {}
 
     def _copy(self) -> IncrementalClassifier:
         """Copy the classifier; both share the immutable learned state."""
         after = copy.copy(self.classifier)
-        if self.names:
+        if self.labels:
             after.learner_ = copy.copy(after.learner_)
             after.learner_.runtime = copy.copy(after.learner_.runtime)
         return after
 
     def _known(self, name: str) -> Label:
-        if not self.names:
+        if not self.labels:
             raise DataError(f"unknown class {name!r}: the model has no classes")
-        if name not in self.names:
-            raise unknown_name("class", name, self.names)
-        return self._labels[self.names.index(name)]
+        if name not in self.labels:
+            raise unknown_name("class", name, self.labels)
+        return self.labels[name]
 
     def _label(self, name: str) -> Label:
         """Return the label for a name; a number if the labels are numbers."""
-        if name in self.names:
-            return self._known(name)
-        kind: Callable[[str], Label] = type(self._labels[0]) if self.names else str
+        kind: Any = type(next(iter(self.labels.values()), ""))
         try:
-            return kind(name)
+            return self.labels[name] if name in self.labels else kind(name)
         except ValueError:
             raise DataError(f"the labels of this classifier are numbers; got {name!r}") from None

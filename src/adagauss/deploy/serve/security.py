@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import math
 import re
 import socket
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -26,7 +28,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from adagauss.deploy.serve.metrics import Metrics
 from adagauss.errors import AdagaussError, ConfigError
 
 
@@ -53,40 +54,23 @@ ADDRESSES = 4096
 class Limits:
     """Limits of one server. Byte limits count received bytes, not only the declared length."""
 
-    body: int = 512 * 2**20
-    """Bytes of a request."""
-    picture: int = 32 * 2**20
-    """Bytes of one picture."""
-    pictures: int = 500
-    """Pictures in one request."""
-    name: int = 100
-    """Characters of a class name."""
-    waiting_jobs: int = 4
-    """Queued jobs; their decoded pictures are in memory."""
-    waiting_pictures: int = 2000
-    """Queued pictures for classification."""
-    uploads: int = 8
-    """Unfinished uploads of training pictures from one address."""
-    received: int = 512 * 2**20
-    """Bytes of pictures of all unfinished requests in memory, encoded and decoded."""
-    decoding: float = 10.0
-    """CPU seconds for decoding one picture."""
-    connections: int = 512
-    """Open connections. At the limit, the oldest one without a complete request is closed for a new one."""
-    address_connections: int = 256
-    """Open connections from one address; see ``connections``."""
-    requests: float = 500.0
-    """Requests per second from one address."""
-    changes: float = 5.0
-    """Changes per second from one address."""
-    wrong_tokens: float = 0.2
-    """Wrong tokens per second from one address."""
-    headers: float = 10.0
-    """Timeout in seconds for the headers of a request."""
-    idle: float = 30.0
-    """Timeout in seconds between two chunks of a request."""
-    body_rate: float = 10_000.0
-    """Minimum bytes per second of a request body, after the first ``idle`` seconds."""
+    body: int = 512 * 2**20  # bytes of a request
+    picture: int = 32 * 2**20  # bytes of one picture
+    pictures: int = 500  # pictures in one request
+    name: int = 100  # characters of a class name
+    waiting_jobs: int = 4  # queued jobs; their decoded pictures are in memory
+    waiting_pictures: int = 2000  # queued pictures for classification
+    uploads: int = 8  # unfinished uploads of training pictures from one address
+    received: int = 512 * 2**20  # bytes of pictures of all unfinished requests in memory, encoded and decoded
+    decoding: float = 10.0  # CPU seconds for decoding one picture
+    connections: int = 512  # open connections; then the oldest one without a complete request is closed for a new one
+    address_connections: int = 256  # open connections from one address; see ``connections``
+    requests: float = 500.0  # requests per second from one address
+    changes: float = 5.0  # changes per second from one address
+    wrong_tokens: float = 0.2  # wrong tokens per second from one address
+    headers: float = 10.0  # seconds until the headers of a request are complete
+    idle: float = 30.0  # seconds between two chunks of a request
+    body_rate: float = 10_000.0  # minimum bytes per second of a request body, after the first ``idle`` seconds
 
 
 class Rate:
@@ -118,6 +102,11 @@ class Rate:
                 self._full.popitem(last=False)
         return 0.0
 
+    def require(self, key: str) -> None:
+        """Count an event; raise `ApiError` if it is not allowed yet."""
+        if wait := self.wait(key):
+            raise ApiError(429, "too many requests from this address: try again later", wait)
+
 
 class Quota:
     """Limit the amount that is in use at the same time, per key.
@@ -134,7 +123,7 @@ class Quota:
         self._limit = limit
         self._reason = reason
         self._status = status
-        self._used: Counter[str] = Counter()
+        self._used: defaultdict[str, int] = defaultdict(int)
 
     @contextmanager
     def use(self, key: str = "") -> Iterator[Callable[[int], None]]:
@@ -152,61 +141,56 @@ class Quota:
             yield take
         finally:
             self._used[key] -= held
-            self._used += Counter()  # drop zeros
+            if not self._used[key]:
+                del self._used[key]
 
 
-def connection_class(limits: Limits) -> type[H11Protocol]:
-    """Return uvicorn's protocol with limits for connections that send no complete request headers."""
-    waiting: OrderedDict[Connection, None] = OrderedDict()
-    addresses: Counter[str] = Counter()
+class Connection(H11Protocol):
+    """A connection of uvicorn that is closed if it sends no complete request headers in time."""
 
-    class Connection(H11Protocol):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self._answer, self.app = self.app, self._start
-            self._timer: asyncio.TimerHandle | None = None
-            self._address = ""
+    def __init__(self, limits: Limits, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = limits
+        self._answer, self.app = self.app, self._start
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while the client has sent no complete request headers."""
 
-        async def _start(self, scope: Any, receive: Any, send: Any) -> None:
-            self._stop_waiting()
-            await self._answer(scope, receive, send)
+    async def _start(self, scope: Any, receive: Any, send: Any) -> None:
+        self._stop_waiting()
+        await self._answer(scope, receive, send)
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._address = self.client[0] if self.client else "local"
-            addresses[self._address] += 1
-            crowded = addresses[self._address] > limits.address_connections
-            if crowded or addresses.total() > limits.connections:
-                candidates = (one for one in waiting if not crowded or one._address == self._address)
-                oldest = next(candidates, self)
-                oldest._stop_waiting()
-                oldest.transport.abort()
-                if oldest is self:
-                    return
-            self._wait()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        everyone = [one for one in self.connections if isinstance(one, Connection)]
+        neighbours = [one for one in everyone if one.client and self.client and one.client[0] == self.client[0]]
+        if len(neighbours) > self._limits.address_connections:
+            self._close_oldest(neighbours)
+        elif len(everyone) > self._limits.connections:
+            self._close_oldest(everyone)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            addresses[self._address] -= 1
-            if not addresses[self._address]:
-                del addresses[self._address]
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
 
-        def on_response_complete(self) -> None:
-            self._wait()
-            super().on_response_complete()
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
 
-        def _wait(self) -> None:
-            self._stop_waiting()
-            waiting[self] = None
-            self._timer = self.loop.call_later(limits.headers, self.transport.abort)
+    @staticmethod
+    def _close_oldest(connections: Iterable[Connection]) -> None:
+        oldest = min(connections, key=lambda one: one._timer.when() if one._timer else math.inf)
+        oldest._stop_waiting()
+        oldest.transport.abort()
 
-        def _stop_waiting(self) -> None:
-            waiting.pop(self, None)
-            if self._timer is not None:
-                self._timer.cancel()
+    def _wait(self) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(self._limits.headers, self.transport.abort)
 
-    return Connection
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
 
 
 MIN_TOKEN_LENGTH = 16
@@ -240,7 +224,9 @@ class Access:
         """Raise `ApiError` for an unknown host name or a cross-site request."""
         host = headers.get("host", "").lower()
         name = host_name(host)
-        if name not in self.hosts and not _is_address(name):
+        with suppress(ValueError):
+            name = "localhost" if ipaddress.ip_address(name) else name
+        if name not in self.hosts:
             raise ApiError(403, f"unknown host name {name[:100]!r}: add it with hosts=, or use the IP address")
         if is_public(path):
             return  # links of other sites may open the page; it contains no data and cannot be framed
@@ -297,28 +283,25 @@ def is_public(path: str) -> bool:
     return path in ("/", "/api/health") or path.startswith("/static/")
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-PREDICT = "/api/predict"
-PICTURE_PATHS = (PREDICT, "/api/teach")
+PREDICT, TEACH = "/api/predict", "/api/teach"
 SMALL = 2**20
+"""Bytes of requests without pictures."""
 _SECURITY = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+REQUESTS = Counter("adagauss_requests", "HTTP requests.", ["route", "status"])
+SECONDS = Histogram(
+    "adagauss_predict_seconds",
+    "Latency of successful predictions.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+)
 
 
 class SecurityMiddleware:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application: access, rates, sizes, security headers and metrics."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
         self._app = app
         self._access = access
         self._limits = limits
-        self._metrics = metrics
         self._requests = Rate(limits.requests, burst=2 * limits.requests)
         self._changes = Rate(limits.changes, burst=4 * limits.changes)
         self._wrong_tokens = Rate(limits.wrong_tokens, burst=10)
@@ -327,7 +310,7 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status, app = time.perf_counter(), 500, self._app
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -336,26 +319,26 @@ class SecurityMiddleware:
                 message = {**message, "headers": [*message.get("headers", []), *_SECURITY]}
             await send(message)
 
-        app, receiving = self._app, self._limited(receive, self._most(scope["path"]))
         try:
-            self._admit(scope)
+            receive = self._limited(receive, self._admit(scope))
         except ApiError as error:
-            app, receiving = JSONResponse({"detail": error.detail}, error.status_code, error.headers), receive
+            app = JSONResponse({"detail": error.detail}, error.status_code, error.headers)
         try:
-            await app(scope, receiving, sending)
+            await app(scope, receive, sending)
         except ClientDisconnect:  # no response can be sent
             status = 499
         finally:
             # The route template, so that path parameters do not become metric labels.
             route = str(getattr(scope.get("route"), "path", "other"))
-            self._metrics.requests.labels(route, str(status)).inc()
+            REQUESTS.labels(route, str(status)).inc()
             if route == PREDICT and status == 200:
-                self._metrics.latency.observe(time.perf_counter() - started)
+                SECONDS.observe(time.perf_counter() - started)
 
-    def _admit(self, scope: Scope) -> None:
+    def _admit(self, scope: Scope) -> int:
+        """Return the maximum bytes of this request; raise `ApiError` if it is not allowed."""
         headers, path, address = Headers(scope=scope), scope["path"], client_address(scope)
         self._access.check(path, headers)
-        _within(self._requests.wait(address))
+        self._requests.require(address)
         if not is_public(path):
             if self._wrong_tokens.wait(address, count=False):
                 raise ApiError(429, "too many wrong tokens from this address: try again later", 10.0)
@@ -363,14 +346,12 @@ class SecurityMiddleware:
                 self._wrong_tokens.wait(address)
                 raise ApiError(401, "wrong or missing token: send Authorization: Bearer TOKEN")
         if scope["method"] in ("POST", "DELETE", "PUT", "PATCH") and path != PREDICT:
-            _within(self._changes.wait(address))
+            self._changes.require(address)
+        most = self._limits.body if path in (PREDICT, TEACH) else min(SMALL, self._limits.body)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._most(path):
-            raise _too_large(self._most(path))
-
-    def _most(self, path: str) -> int:
-        """Maximum bytes of a request; only uploads of pictures may be large."""
-        return self._limits.body if path in PICTURE_PATHS else min(SMALL, self._limits.body)
+        if not length.isdecimal() or int(length) > most:
+            raise _too_large(most)
+        return most
 
     def _limited(self, receive: Receive, most: int) -> Receive:
         """Limit the received bytes and pauses: a chunked request does not declare its length."""
@@ -402,11 +383,6 @@ def client_address(scope: Scope) -> str:
     """Return the address that rate limits count."""
     client = scope.get("client")
     return str(client[0]) if client else "local"
-
-
-def _within(wait: float) -> None:
-    if wait > 0:
-        raise ApiError(429, "too many requests from this address: try again later", wait)
 
 
 def _too_large(limit: int) -> ApiError:

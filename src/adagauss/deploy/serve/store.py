@@ -21,12 +21,12 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import BufferedWriter
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
@@ -39,13 +39,12 @@ from adagauss.utils.files import (
     replace_atomically,
 )
 
-Action = Literal["teach", "forget", "rename", "undo", "found"]
+Action = Literal["teach", "forget", "rename", "undo", "found", "drop copies"]
 COPY = re.compile(r"before-\d+\.safetensors")
 LARGEST = 64 * 2**20
 MOST_ENTRIES = 1000
 """Older entries of the history are dropped."""
-NO_MODEL = ""
-"""Digest of a missing model file."""
+NOT_NAMED = "classes that were forgotten for good"
 
 
 class Change(BaseModel):
@@ -62,30 +61,15 @@ class Entry(Change):
     """A change of the model, as it is stored."""
 
     before: str
-    """SHA-256 of the model file before the change; ``after`` is the one after it."""
+    """SHA-256 of the model file before the change, empty if there was none; ``after`` is the one after it."""
     after: str
     undoes: int | None = None
     """Number of the change that this entry reverts."""
-    final: bool = False
-    """Whether it cannot be undone, because the previous state is not stored."""
     classes: list[str] | None = None
-    """Names of the classes in the summary; of a rename, the old and the new one. None in files of release 0.2."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the classes in the summary.
-
-        >>> Entry(number=1, action="undo", summary="undid: 2 of cat, 1 of dog", before="", after="").names
-        ['cat', 'dog']
-        """
-        if self.classes is not None:
-            return self.classes
-        plain = self.summary.removeprefix("undid: ")
-        return [re.sub(r"^\d+ of ", "", name) for name in re.split(r", | is now ", plain)]
+    """Names of the classes in the summary; of a rename, the old and the new one. None, in files of 0.2: not known."""
 
 
 ENTRIES = TypeAdapter(list[Entry])
-NOTHING = Entry(number=0, action="found", summary="", before=NO_MODEL, after=NO_MODEL)
 UNDO = 10
 """Number of changes that can be undone. Each one stores a copy of the model file."""
 LOCK_SECONDS = 2.0
@@ -96,19 +80,12 @@ class Store:
     """The model of one server, its history, and the copies for undo. One thread changes it; any thread may read it."""
 
     def __init__(self, path: Path) -> None:
+        """Lock the model until `close`, and load it."""
         self.path = path.resolve()
         self.folder = self.path.with_name(self.path.name + ".history")
-        self.model = Model()
+        self._next = self.folder / "next.safetensors"
         self.entries: list[Entry] = []
         """Committed changes; the file may contain one more."""
-        self._next = self.folder / "next.safetensors"
-        self._lock: ExitStack | None = None
-        self._found: tuple[int, ...] | None = None
-
-    def open(self) -> None:
-        """Lock the model until `close`, and load it. A second call has no effect."""
-        if self._lock is not None:
-            return
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -123,54 +100,48 @@ class Store:
 
     def close(self) -> None:
         """Release the lock."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.close()
 
-    def change(self, action: Action, summary: str, classes: list[str], make: Callable[[Model], Model]) -> int:
+    def change(self, action: Action, summary: str, names: list[str], make: Callable[[Model], Model]) -> int:
         """Apply a function to the model, save the result, and return the number of the change.
 
-        ``classes`` are the names in the summary.
+        ``names`` are the classes in the summary.
         """
         self._require_own()
         model = make(self.model)
         model.classifier.save(self._next)
+        last, digest = self.entries[-1], digest_of(self._next)
         entry = Entry(
-            number=self._last.number + 1,
-            action=action,
-            summary=summary,
-            before=self._last.after,
-            after=digest_of(self._next),
-            classes=classes,
+            number=last.number + 1, action=action, summary=summary, before=last.after, after=digest, classes=names
         )
-        if entry.before != NO_MODEL:
-            with open_regular(self.path) as file:
-                replace_atomically(self._copy_before(entry), lambda copy: shutil.copyfileobj(file, copy), mode=0o600)
-        return self._commit([*self.entries, entry], model, self._next)
+
+        def copy(file: BufferedWriter) -> None:
+            if last.after:  # the copy of a missing file is empty
+                with open_regular(self.path) as current:
+                    shutil.copyfileobj(current, file)
+
+        replace_atomically(self._copy_before(entry), copy, mode=0o600)
+        return self._commit(entry, model, self._next)
 
     def undo(self) -> int:
         """Restore the model before the last change that was not undone."""
         self._require_own()
-        last = self.last_change()
-        file = None if last.before == NO_MODEL else self._copy_before(last)
+        last, undone = self.entries[-1], self.last_change()
         entry = Entry(
-            number=self._last.number + 1,
+            number=last.number + 1,
             action="undo",
-            summary=f"undid: {last.summary}",
-            before=self._last.after,
-            after=last.before,
-            undoes=last.number,
-            classes=last.classes,
+            summary=f"undid: {undone.summary}",
+            before=last.after,
+            after=undone.before,
+            undoes=undone.number,
+            classes=undone.classes,
         )
-        entries = [*_marked(self.entries, last.number, undone=True), entry]
-        return self._commit(entries, Model() if file is None else Model.load(file), file)
+        return self._commit(entry, Model.load(self._copy_before(undone)), self._copy_before(undone))
 
     def undoable(self) -> Entry | None:
         """Return the last change that was not undone, if the state before it is stored."""
         last = next((entry for entry in reversed(self.entries) if entry.action != "undo" and not entry.undone), None)
-        if last is None or last.action == "found" or last.final:
-            return None
-        return last if last.before == NO_MODEL or self._copy_before(last).is_file() else None
+        return last if last is not None and self._copy_before(last).is_file() else None
 
     def last_change(self) -> Entry:
         """Return the change that the next undo reverts; `DataError` if there is none."""
@@ -179,28 +150,22 @@ class Store:
         return last
 
     def finish(self, forgotten: Collection[str] = ()) -> set[str]:
-        """Delete all copies, mark all entries as final, and blank those that name ``forgotten`` classes.
+        """Delete all copies, and blank the entries that name ``forgotten`` classes.
 
         Returns:
             The names of these classes, with the former names of renamed ones.
         """
         names, changed = set(forgotten), list[Entry]()
         for entry in reversed(self.entries):
-            if entry.action in ("rename", "undo") and not names.isdisjoint(entry.names[1:]):
-                names.add(entry.names[0])
-            changes: dict[str, object] = {"final": True}
-            if not names.isdisjoint(entry.names):
-                changes |= {"summary": NOT_NAMED, "classes": []}
-            changed.append(entry.model_copy(update=changes))
+            if entry.action in ("rename", "undo") and not names.isdisjoint((entry.classes or [])[1:]):
+                names.add((entry.classes or [])[0])
+            if entry.classes is None or not names.isdisjoint(entry.classes):
+                entry = entry.model_copy(update={"summary": NOT_NAMED, "classes": []})
+            changed.append(entry)
         self._write(changed[::-1])
         self.entries = changed[::-1]
         self._drop_copies(keep=0)
         return names
-
-    @property
-    def _last(self) -> Entry:
-        """The last entry of the history, or one of the state before any change."""
-        return self.entries[-1] if self.entries else NOTHING
 
     def _copy_before(self, entry: Entry) -> Path:
         return self.folder / f"before-{entry.number}.safetensors"
@@ -212,20 +177,21 @@ class Store:
         unwanted = [path for path in self.folder.iterdir() if COPY.fullmatch(path.name) and path not in wanted]
         remove_durably(self.folder, [*unwanted, self._next])
 
-    def _commit(self, entries: list[Entry], model: Model, file: Path | None) -> int:
-        """Replace the model file by another one, or remove it.
+    def _commit(self, entry: Entry, model: Model, file: Path) -> int:
+        """Replace the model file by another one, or remove it if the model has no classes.
 
         After an error the file of the history may contain one more entry than is committed: the next change replaces
         it, or the next start drops it.
         """
         self._require_own()
+        entries = [*self.entries, entry]
         self._write(entries)
-        version = None if file is None else file_version(file)
+        version = file_version(file) if model.labels else None
         try:
-            if file is None:
-                remove_durably(self.path.parent, [self.path])
-            else:
+            if model.labels:
                 move_atomically(file, self.path)
+            else:
+                remove_durably(self.path.parent, [self.path])
         finally:
             if file_version(self.path) == version:  # also if only forcing the folder to disk has failed
                 self._publish(entries, model)
@@ -234,41 +200,39 @@ class Store:
         return self.model.version
 
     def _publish(self, entries: list[Entry], model: Model) -> None:
-        self.entries = entries
+        """Replace the state that readers see."""
+        undone = {entry.undoes for entry in entries}
+        self.entries = [entry.model_copy(update={"undone": entry.number in undone}) for entry in entries]
         self._found = file_version(self.path)
-        self.model = replace(model, version=self._last.number)
-
-    def _read(self) -> list[Entry]:
-        path = self.folder / "history.json"
-        if not path.exists():
-            return []
-        try:
-            with open_regular(path) as file:
-                return ENTRIES.validate_json(file.read(LARGEST))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
-            ) from error
-
-    def _write(self, entries: list[Entry]) -> None:
-        """Replace the file of the history; the change is committed later."""
-        save_json(self.folder / "history.json", ENTRIES.dump_python(entries[-MOST_ENTRIES:]))
+        self.model = replace(model, version=entries[-1].number)
 
     def _reconciled(self) -> list[Entry]:
         """Read the history, drop an uncommitted entry, and record a change by another program."""
-        stored, now = self._read(), digest_of(self.path)
+        path, now = self.folder / "history.json", digest_of(self.path)
+        try:
+            with open_regular(path) as file:
+                stored = ENTRIES.validate_json(file.read(LARGEST))
+        except FileNotFoundError:
+            stored = []
+        except (OSError, ValueError, DataError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
+            ) from error
         entries = stored
         if entries and entries[-1].after != now and entries[-1].before == now:
-            entries = _marked(entries[:-1], entries[-1].undoes, undone=False)
-        last = entries[-1] if entries else NOTHING
-        if last.after != now:
+            entries = entries[:-1]
+        if not entries or entries[-1].after != now:
+            number, before = (entries[-1].number, entries[-1].after) if entries else (0, now)
             summary = "changed by another program" if entries else "served for the first time"
-            before = last.after if entries else now
-            found = Entry(number=last.number + 1, action="found", summary=summary, before=before, after=now)
+            found = Entry(number=number + 1, action="found", summary=summary, before=before, after=now, classes=[])
             entries = [*entries, found]
         if entries != stored:
             self._write(entries)
         return entries
+
+    def _write(self, entries: list[Entry]) -> None:
+        """Replace the file of the history; the change is committed later."""
+        save_json(self.folder / "history.json", ENTRIES.dump_python(entries[-MOST_ENTRIES:]))
 
     def _require_own(self) -> None:
         """Raise if another program changed the model file."""
@@ -282,11 +246,6 @@ class Store:
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file; empty if the file is missing."""
     if not path.exists():
-        return NO_MODEL
+        return ""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _marked(entries: list[Entry], number: int | None, undone: bool) -> list[Entry]:
-    """Return the entries with the flag ``undone`` of one entry set."""
-    return [entry.model_copy(update={"undone": undone}) if entry.number == number else entry for entry in entries]

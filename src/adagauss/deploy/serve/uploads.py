@@ -17,7 +17,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.data.decode import DecodingProcess, Pixels, ResizeMode, decode_image, is_cheap
+from adagauss.data.decode import DecodingProcess, Pixels, decode_image, is_cheap
+from adagauss.deploy.serve.model import PictureShape
 from adagauss.deploy.serve.security import ApiError, Limits, Quota
 
 TEXT_BYTES = 4096
@@ -26,6 +27,8 @@ SHOWN_NAME = 200
 """Maximum length of a file name in a response. File names are used for nothing else."""
 PARSER = {"MAX_MEMORY_FILE_SIZE": float("inf"), "UPLOAD_ERROR_ON_BAD_CTE": True}
 """Settings of the parser: files stay in memory, and unknown encodings are refused."""
+THREADS = 2
+"""A few threads bound the memory for large pictures."""
 
 
 async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]) -> AsyncIterator[Field | File]:
@@ -40,7 +43,7 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
         raise ApiError(400, "the content type of the form has no boundary")
     complete: deque[Field | File] = deque()
     ends: list[bool] = []
-    kinds: Counter[type] = Counter()
+    counts: Counter[type] = Counter()
     try:
         parser = FormParser(
             "multipart/form-data" if is_form else "application/octet-stream",
@@ -53,31 +56,29 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
         )
         async for chunk in request.stream():
             take(len(chunk))
-            parser.write(chunk)
+            if chunk:
+                parser.write(chunk)
+            else:  # the last one
+                parser.finalize()
             while complete:
-                yield _checked(complete.popleft(), kinds, limits)
-        parser.finalize()
+                part = complete.popleft()
+                counts[type(part)] += 1
+                if counts[type(part)] > limits.pictures:
+                    raise ApiError(413, f"a request may have at most {limits.pictures} pictures: send several requests")
+                if isinstance(part, File) and part.size > limits.picture:
+                    name = text_of(part.file_name)[:SHOWN_NAME]
+                    raise ApiError(413, f"{name} is larger than {limits.picture // 2**20} MB")
+                if isinstance(part, Field) and len(part.value or b"") > TEXT_BYTES:
+                    raise ApiError(413, f"the field {text_of(part.field_name)[:50]!r} is too long")
+                yield part
     except FormParserError as error:
         raise ApiError(400, f"the form cannot be read: {error}") from None
     if not ends:
         raise ApiError(400, "the form ends before its closing boundary: send it again")
-    if complete:  # the body is complete only now
-        yield _checked(complete.popleft(), kinds, limits)
 
 
-def _checked(part: Field | File, kinds: Counter[type], limits: Limits) -> Field | File:
-    kinds[type(part)] += 1
-    if kinds[type(part)] > limits.pictures:
-        raise ApiError(413, f"a request may have at most {limits.pictures} pictures: send several requests")
-    if isinstance(part, File):
-        if part.size > limits.picture:
-            raise ApiError(413, f"{_text(part.file_name)[:SHOWN_NAME]} is larger than {limits.picture // 2**20} MB")
-    elif len(part.value or b"") > TEXT_BYTES:
-        raise ApiError(413, f"the field {_text(part.field_name)[:50]!r} is too long")
-    return part
-
-
-def _text(content: bytes | None) -> str:
+def text_of(content: bytes | None) -> str:
+    """Decode a text of a form; bytes that are not UTF-8 are replaced."""
     return (content or b"").decode("utf-8", "replace")
 
 
@@ -91,22 +92,17 @@ class Picture:
     problem: str = ""
 
 
-PictureShape = tuple[int, int, ResizeMode | None]
-"""Size in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
-
-
 class Decoder:
-    """Decode in a few threads, which bounds the memory for large pictures.
+    """Decodes pictures in a few threads.
 
     Files that may take long are decoded in child processes, one per thread, with a limit of CPU time.
     """
 
-    def __init__(self, limits: Limits, threads: int = 2) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._threads = threads
         self._memory = Quota(limits.received, "the server is receiving too many pictures")
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        self._processes = [DecodingProcess(limits.decoding) for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="decode")
+        self._processes = [DecodingProcess(limits.decoding) for _ in range(THREADS)]
         self._idle = [*self._processes]
 
     async def pictures(self, request: Request, shape: PictureShape) -> AsyncIterator[Picture]:
@@ -131,11 +127,11 @@ class Decoder:
                         future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
                         waiting.append((part.size, future))
                     elif part.field_name == b"label":
-                        label = _text(part.value)
+                        label = text_of(part.value)
                     else:
-                        name = _text(part.field_name)[:50]
+                        name = text_of(part.field_name)[:50]
                         raise ApiError(422, f"unknown field {name!r}: a form has the fields label and pictures")
-                    while len(waiting) > self._threads:
+                    while len(waiting) > THREADS:
                         yield await decoded()
                 while waiting:
                     yield await decoded()
@@ -150,7 +146,7 @@ class Decoder:
             process.close()
 
     def _decoded(self, file: File, label: str, shape: PictureShape) -> Picture:
-        name = _text(file.file_name)[:SHOWN_NAME] or "picture"
+        name = text_of(file.file_name)[:SHOWN_NAME] or "picture"
         size, channels, mode = shape
         file.file_object.seek(0)
         content = file.file_object.read()

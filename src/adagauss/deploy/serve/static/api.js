@@ -35,14 +35,10 @@ export async function request(path, options = {}) {
 
 async function reason(answer) {
   try {
-    return reasonOf((await answer.json()).detail);
+    return (await answer.json()).detail;
   } catch {
     return `HTTP status ${answer.status}`;
   }
-}
-
-function reasonOf(detail) {
-  return typeof detail === "string" ? detail : detail.map((one) => one.msg).join("; ");
 }
 
 export async function get(path) {
@@ -67,7 +63,7 @@ export function upload(path, form, onProgress) {
     sending.onerror = () => reject(new Error("cannot connect to the server"));
     sending.onload = () => {
       if (sending.status < 300) resolve(sending.response);
-      else reject(new Error(sending.response?.detail ? reasonOf(sending.response.detail) : `HTTP status ${sending.status}`));
+      else reject(new Error(sending.response?.detail ?? `HTTP status ${sending.status}`));
     };
     sending.send(form);
   });
