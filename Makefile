@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo lint test torture bench size docs clean
 
 demo: $(VENV)/installed
-	$(BIN)/adagauss demo
+	$(BIN)/adagauss compare --methods adagauss,finetune --dataset digits --tasks 5 --out runs/demo
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

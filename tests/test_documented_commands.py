@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from adagauss.cli import app
-from adagauss.cli.options import current_words, parse_settings, run_settings
+from adagauss.cli.options import Experiment
 from adagauss.core.config import flatten, plain
 from adagauss.experiments.protocols import protocol
 from adagauss.methods import make_method, methods
@@ -44,10 +44,9 @@ def _examples() -> list[str]:
     return [example[example.index("adagauss ") :] for example in quoted if "adagauss " in example]
 
 
-def _parsed(line: str) -> dict[str, Any]:
-    name, *arguments = current_words(shlex.split(line)[1:])
-    parameters: dict[str, Any] = _commands_of_the_program()[name].make_context(name, arguments).params
-    return parameters
+def _parsed(line: str) -> Any:
+    name, *arguments = shlex.split(line)[1:]
+    return _commands_of_the_program()[name].make_context(name, arguments)
 
 
 def test_every_command_has_help_with_an_example_of_its_own() -> None:
@@ -65,9 +64,9 @@ def test_a_documented_command_parses(line: str) -> None:
     "line", [line for line in [*_commands(), *_examples()] if line.split()[1] in ("run", "compare")]
 )
 def test_the_methods_of_a_documented_command_take_its_settings(line: str) -> None:
-    given = _parsed(line)
+    given = _parsed(line).params
     chosen = given.get("methods") or given["method"]
-    settings = run_settings(parse_settings(given["settings"]))["method"]
+    settings = Experiment.of(_parsed(line)).settings
     layers = protocol(given["protocol"]).layers("reference") if given["protocol"] else []
     for name in methods() if chosen == "all" else chosen.split(","):
         resolved = flatten(plain(make_method(name, settings=settings, layers=layers)))

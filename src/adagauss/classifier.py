@@ -475,11 +475,7 @@ def quick_method() -> tuple[str, Settings]:
 
 def progress_reporter(verbose: bool) -> Reporter:
     """Return a reporter that writes to standard error, or a silent one."""
-    if not verbose:
-        return Reporter()
-    from rich.console import Console
-
-    return reporter_for(Console(stderr=True))
+    return reporter_for(quiet=not verbose)
 
 
 # ------------------------------------------------------------------------------------------------------------ labels

@@ -107,10 +107,8 @@ def test_a_run_with_such_classes_is_shown(adagauss: Command, hostile: Path) -> N
 
 
 def test_a_cell_of_a_table_is_text_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show(output.table("[bold]title", ("[i]head",), [["[/bold] \x1b[31m"]]))
-    shown = capsys.readouterr().out
-    for text in ("[bold]title", "[i]head", "[/bold] \\x1b[31m"):
-        assert text in shown
+    output.say(*output.table(("[i]head",), [["[/bold] \x1b[31m"]]))
+    assert capsys.readouterr().out.splitlines() == ["[i]head", "[/bold] \\x1b[31m"]
     assert evenly_spaced(100, 5).tolist() == [0, 24, 49, 74, 99]
 
 

@@ -77,15 +77,12 @@ def test_info_names_a_class_of_one_image(adagauss: Command, photographs: Photogr
     photographs(tmp_path / "one", ("owl",), 1)
     outcome = adagauss("teach", tmp_path / "one.safetensors", tmp_path / "one", *SMALL)
     assert "Taught 1 class from 1 image in" in outcome.out
-    assert "another class" in outcome.out
     said = " ".join(adagauss("info", tmp_path / "one.safetensors").out.split())
     assert "1 class, taught in 1 task " in said
     assert "that image's feature is stored (owl)" in said
-    for words in (["evaluate"], ["predict"]):
-        assert (
-            "knows one class and always predicts it"
-            in adagauss(*words, tmp_path / "one.safetensors", tmp_path / "one").said
-        )
+    assert "knows one class and always predicts it" in outcome.said
+    for command in ("evaluate", "predict"):
+        assert "knows one class and" in adagauss(command, tmp_path / "one.safetensors", tmp_path / "one").said
 
 
 def test_pictures_that_are_not_read_are_told_of_once(
@@ -94,12 +91,6 @@ def test_pictures_that_are_not_read_are_told_of_once(
     Path("seen/owl/phone.heic").write_bytes(b"")
     assert adagauss("teach", birds, "seen").code == 0
     assert caplog.text.count("1 .heic") == 1
-
-
-def test_info_tells_how_many_changes_it_leaves_out(adagauss: Command, birds: Path) -> None:
-    for number in range(6):
-        adagauss("rename", birds, "owl" if not number else f"owl{number - 1}", f"owl{number}")
-    assert "2 times before" in adagauss("info", birds).out
 
 
 def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:
@@ -279,7 +270,7 @@ def test_two_programs_do_not_overwrite_each_other(
         (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robin", "owl"], "--merge"),
-        (["merge", "birds.safetensors", "nowhere", "--into", "birds.safetensors"], "no model nowhere"),
+        (["teach", "birds.safetensors", "nowhere.safetensors"], "no model nowhere"),
         (["export", "birds.safetensors", "birds.txt"], "end in .onnx"),
     ],
 )
@@ -295,7 +286,6 @@ def test_mistakes_are_one_sentence(adagauss: Command, birds: Path, words: list[s
 def test_models_are_merged_by_teaching(adagauss: Command, photographs: Photographs, birds: Path) -> None:
     photographs(Path("more"), ("tit",))
     assert adagauss("teach", "tits.safetensors", "more", "--features-from", birds, "--quiet").code == 0
-    assert adagauss("teach", "again.safetensors", "more", "--like", birds, "--quiet").code == 0
     both = adagauss("teach", "all.safetensors", birds, "tits.safetensors", "--quiet")
     assert both.code == 0, both.err
     assert "all.safetensors now knows 4 classes" in both.out

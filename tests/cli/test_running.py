@@ -51,7 +51,7 @@ def test_a_short_summary_comes_first(adagauss: Command, here: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert "representation:" not in outcome.err
     assert len(outcome.err.splitlines()) < 15
-    for text in ("adagauss, preset reference", "digits in 2 tasks", "drift.samples=50", "config.yaml"):
+    for text in ("adagauss, preset reference: digits in 2 tasks", "out/config.yaml"):
         assert text in outcome.err
 
 
@@ -81,11 +81,11 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
 def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
 
     photographs(here / "birds", ("1", "10", "2", "owl"))
-    order = ("--class-order", "owl,2,1", "-t", "3", "--set", "stream.image_size=16", "--out", "out")
+    order = ("--set", "stream.class_order=[owl,'2','1']", "-t", "3", "--set", "stream.image_size=16", "--out", "out")
     outcome = adagauss("run", "-d", "birds", *order, *SMALL)
     assert outcome.code == 0, outcome.err
     assert Run.open("out").protocol.classes == (("owl",), ("2",), ("1",))
-    refused = adagauss("run", "-d", "birds", "--class-order", "owl,robin")
+    refused = adagauss("run", "-d", "birds", "--set", "stream.class_order=[owl,robin]")
     assert refused.code == 2
     assert "unknown class 'robin'" in refused.said
 

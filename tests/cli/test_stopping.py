@@ -25,7 +25,6 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
     ("target", "words", "sentence"),
     [
         ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` continues"),
-        ("adagauss.experiments.grid.run_grid", ["demo", "--out", "out"], "stored in out: the same command resumes"),
         ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "stored in out: the same command resumes"),
         ("adagauss.data.download.fetch", ["list", "datasets", "--fetch", "mnist"], "starts the download again"),
         ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "the model is saved in m.safetensors"),

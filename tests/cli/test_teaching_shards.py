@@ -50,16 +50,14 @@ def test_a_file_of_another_kind_is_refused(adagauss: Command, tmp_path: Path, sh
     assert not (tmp_path / "new.safetensors.shards").exists()
 
 
-def test_the_old_command_and_a_folder_of_shards_do_the_same(
-    adagauss: Command, tmp_path: Path, shards: list[Path]
-) -> None:
+def test_shards_and_a_folder_of_them_teach_the_same(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
     shards[2].unlink()
     old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     folder = tmp_path / "folder"
     folder.mkdir()
     for path in shards[:2]:
         shutil.copy(path, folder)
-    assert adagauss("gather", old, *shards[:2], *SMALL, "--quiet").code == 0
+    assert adagauss("teach", old, *shards[:2], *SMALL, "--quiet").code == 0
     done = adagauss("teach", new, folder, *SMALL, "--quiet")
     assert "Taught 80 images from 2 shards" in done.out
     assert Learner.load(new).classes == Learner.load(old).classes

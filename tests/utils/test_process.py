@@ -61,9 +61,7 @@ def no_spin_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize(
-    "command", ["teach", "predict", "forget", "rename", "merge", "info", "evaluate", "export", "serve"]
-)
+@pytest.mark.parametrize("command", ["teach", "predict", "forget", "rename", "info", "evaluate", "export", "serve"])
 def test_a_command_for_models_limits_spinning(command: str, no_spin_variables: None) -> None:
     CliRunner().invoke(app, [command, "--help"])
     assert os.environ["GOMP_SPINCOUNT"] == process.SPIN_COUNT

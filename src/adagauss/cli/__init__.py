@@ -10,13 +10,12 @@ import typer
 
 from adagauss import __version__
 from adagauss.cli import experiments, models, output
-from adagauss.cli.options import Commands, examples
+from adagauss.cli.options import examples
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
 
 app = typer.Typer(
     name="adagauss",
-    cls=Commands,
     help="Exemplar-free class-incremental learning: teach a classifier new classes without keeping old data.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -36,7 +35,7 @@ def _version(requested: bool) -> None:
     epilog=examples(
         "adagauss teach birds.safetensors photos",
         "adagauss predict birds.safetensors unsorted --top 3",
-        "adagauss demo",
+        "adagauss compare --methods adagauss,finetune --dataset digits",
     )
 )
 def options(

@@ -1,4 +1,4 @@
-"""Research commands: demo, run, compare, tune, rescore, analyse, report, reproduce and list."""
+"""Research commands: run, compare, tune, rescore, analyse, report, reproduce and list."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from adagauss.cli.options import (
     Device,
     EngineName,
     Epochs,
+    Experiment,
     Jobs,
     Loggers,
     Preset,
@@ -27,58 +28,34 @@ from adagauss.cli.options import (
     RunFolders,
     Seeds,
     Settings,
-    SkipBadImages,
     Tasks,
-    chosen_stream,
     dataset_name,
     examples,
     given_options,
-    make_reporter,
     parse_numbers,
     parse_settings,
     read_options,
-    run_settings,
 )
-from adagauss.cli.output import drawing, labelled, say, stoppable, warn
+from adagauss.cli.output import drawing, labelled, say, stoppable, table, warn
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.utils.process import keep_freed_memory
+from adagauss.utils.progress import reporter_for
 
 if TYPE_CHECKING:
     from adagauss.analysis.studies import Study
-    from adagauss.data.dataset import Dataset, DatasetInfo
+    from adagauss.data.dataset import Dataset
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Results, Run
+    from adagauss.experiments.run import Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
-# ----------------------------------------------------------------------------------------------------- demo, run
-
-
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the run folders.")] = Path("runs/demo"),
-    quiet: Quiet = False,
-) -> None:
-    """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.data.stream import StreamConfig
-    from adagauss.experiments.grid import run_grid
-
-    reporter = make_reporter(quiet)
-    reporter.message("Ten digits in five tasks of two; images of earlier tasks are not used again.")
-    with stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"):
-        stream = StreamConfig(dataset="digits", tasks=5)
-        results, failures = run_grid("adagauss,finetune", range(3), stream, out, reporter=reporter)
-    first = next(iter(results.values()))[0]
-    output.show_results(results, first)
-    _draw_accuracy(results, out)
-    say(f"Inspect the learner: adagauss info {first.path}")
-    _report_failures(failures)
-
+# ----------------------------------------------------------------------------------------------------------- run
 
 RUN = examples(
     "adagauss run --dataset digits --tasks 5",
     "adagauss run --dataset photos/birds --tasks 3 --method analytic",
-    "adagauss run --dataset photos/birds --class-order wren,robin,owl --tasks 3",
+    "adagauss run --dataset photos/birds --set stream.class_order=[wren,robin,owl] --tasks 3",
     "adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar",
     "adagauss run -d digits -s drift.kind=affine -s classifier.pooled_shrinkage=0.5",
     "adagauss run -d digits -s stream.classes=4 -s runtime.compile=true --tasks 3,1",
@@ -98,12 +75,6 @@ def run(
     tasks: Tasks = "5",
     protocol: ProtocolName = None,
     scale: ProtocolScale = None,
-    class_order: Annotated[
-        str | None,
-        typer.Option(
-            "--class-order", help="natural, icarl, per-run, a seed, or classes by name or position, e.g. 3,1,2."
-        ),
-    ] = None,
     preset: Preset = None,
     settings: Settings = None,
     config: Annotated[
@@ -121,25 +92,27 @@ def run(
         int, typer.Option("--devices", min=1, help="Processes that share the work: one per GPU or group of cores.")
     ] = 1,
     data_root: DataRoot = Path("data"),
-    skip_bad_images: SkipBadImages = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a method on a stream of tasks, evaluate it after each task, and write a run folder.
 
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
+    from adagauss.analysis.tables import comparison_rows
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import launch
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.experiments.run import Run
     from adagauss.experiments.runner import run as run_stream
 
-    reporter = make_reporter(quiet)
+    reporter = reporter_for(quiet)
     resolved, data = resolve_run(context, reporter)
-    place = (protocol and protocol_by_name(protocol, scale).name) or f"{short_name(resolved.stream.dataset)}-{tasks}"
+    shown = short_name(resolved.stream.dataset)
+    place = protocol_by_name(protocol, scale).name if protocol else f"{shown}-{tasks}"
     out = out or Path("runs") / re.sub(r"[^\w.+-]+", "_", place) / resolved.folder_name
-    if not quiet:
-        _show_summary(resolved, out, settings or ())
+    name = resolved.method_name + (f", preset {resolved.preset}" if resolved.preset else "")
+    count = len(resolved.stream.sizes or ()) or resolved.stream.tasks
+    reporter.message(f"{name}: {shown} in {count} tasks, seed {resolved.seed}; all settings: {out}/config.yaml")
     with stoppable(f"finished tasks are stored: `adagauss run --out {out} --resume` continues with the same numbers"):
         if devices > 1:
             del data  # every process reads its own
@@ -147,7 +120,8 @@ def run(
             result = Run.open(out)
         else:
             result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, trackers=logger or ())
-    output.show_results({resolved.method_name: [result]}, result)
+    results = {resolved.method_name: [result]}
+    output.show_results(results, comparison_rows(results))
     say(f"Run folder: {out}", f"Figures: adagauss analyse {out}")
 
 
@@ -168,7 +142,7 @@ def _run_in_process(
     warnings.showwarning = show_warning
     if not processes.first:
         warnings.simplefilter("ignore")
-    reporter = make_reporter(quiet or not processes.first)
+    reporter = reporter_for(quiet or not processes.first)
     options = read_options(data_root, config.stream, reporter)
     run_stream(config, out, resume=resume, reporter=reporter, options=options, trackers=trackers, processes=processes)
 
@@ -180,69 +154,33 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     from adagauss.experiments.config import make_config
     from adagauss.experiments.run import RunFolder
     from adagauss.experiments.runner import make_stream
-    from adagauss.utils.runtime import Runtime, RuntimeConfig
+    from adagauss.utils.runtime import Runtime
 
     given = context.params
-    out = given["out"]
-    if given["resume"] and out is not None and not RunFolder(out).exists():
-        raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
-    settings = run_settings({**_settings_file(given["config"]), **parse_settings(given["settings"])})
-    if given["resume"] and out is not None and not given_options(context) - NOT_CONFIGURATION:
-        config = RunFolder(out).config
-        data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
+    folder = RunFolder(given["out"]) if given["resume"] and given["out"] is not None else None
+    if folder is not None and not folder.exists():
+        raise CheckpointError(f"{given['out']} holds no run to resume: it has no config.yaml")
+    if folder is not None and not given_options(context) - NOT_CONFIGURATION:
+        config = folder.config
     else:
-        protocol, stream = chosen_stream(context, settings["stream"])
-        data = load_dataset(stream.dataset, read_options(given["data_root"], stream, reporter))
+        chosen = Experiment.of(context)
         config = make_config(
             given["method"],
-            stream,
+            chosen.stream,
             preset=given["preset"],
-            settings=settings["method"],
+            settings=chosen.settings,
             epochs=given["epochs"],
             seed=given["seed"],
-            runtime=RuntimeConfig.of({"device": given["device"], **settings["runtime"]}, "runtime."),
-            protocol=protocol,
+            runtime=chosen.runtime,
+            protocol=chosen.protocol,
         )
-        if protocol is not None:
-            protocol.check_weights(config.method)
-        make_stream(config, data)
-        Runtime(config.runtime).check()
+        if chosen.protocol is not None:
+            chosen.protocol.check_weights(config.method)
+    Runtime(config.runtime).check()
     check_devices(given["devices"], config.runtime)
+    data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
+    make_stream(config, data)
     return config, data
-
-
-def _show_summary(config: RunConfig, out: Path, changed: Sequence[str]) -> None:
-    """What is about to run, in a few lines."""
-    from adagauss.data.dataset import short_name
-
-    stream, method = config.stream, config.method
-    recipe = method.representation.first
-    training = f"epochs of the first task: {recipe.epochs}" if recipe else "not trained"
-    facts = {
-        "method": config.method_name + (f", preset {config.preset}" if config.preset else ""),
-        "data": f"{short_name(stream.dataset)} in {len(stream.sizes or ()) or stream.tasks} tasks, seed {config.seed}",
-        "network": f"{method.backbone.name}, {training}",
-        "changed": ", ".join(changed),
-        "folder": f"{out}; its config.yaml holds all settings",
-    }
-    for name, text in facts.items():
-        if text:
-            say(f"{name:9}{text}", error=True)
-
-
-def _settings_file(path: Path | None) -> dict[str, Any]:
-    from adagauss.core.config import flatten
-    from adagauss.utils.files import YamlError, read_yaml
-
-    if path is None:
-        return {}
-    try:
-        data = read_yaml(path)
-    except (OSError, YamlError) as error:
-        raise ConfigError(f"--config {path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{pooled_shrinkage: 0.5}}'")
-    return flatten(data)
 
 
 # ------------------------------------------------------------------------------------------------ compare, tune
@@ -284,15 +222,14 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
+    from adagauss.analysis.accuracy_figures import accuracy_curve
+    from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import run_grid
     from adagauss.utils.files import write_atomically
-    from adagauss.utils.runtime import RuntimeConfig
 
-    given = run_settings(parse_settings(settings))
-    chosen, stream = chosen_stream(context, given["stream"])
-    reporter = make_reporter(quiet)
+    chosen = Experiment.of(context)
     with (
         stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"),
         open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
@@ -300,42 +237,36 @@ def compare(
         results, failures = run_grid(
             methods,
             parse_numbers(seeds, "--seeds"),
-            stream,
+            chosen.stream,
             out,
-            protocol=chosen,
+            protocol=chosen.protocol,
             recipe=recipe,
             epochs=epochs,
-            settings=given["method"],
-            runtime=RuntimeConfig.of({"device": device, **given["runtime"]}, "runtime."),
-            options=read_options(data_root, stream, reporter),
-            reporter=reporter,
+            settings=chosen.settings,
+            runtime=chosen.runtime,
+            options=chosen.data,
+            reporter=chosen.reporter,
             executor=executor,
             most=jobs,
             trackers=logger or (),
         )
-    as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given["method"])
-    rows = comparison_rows(results, as_published)
+    is_papers = chosen.protocol is not None and chosen.protocol.is_papers(chosen.settings)
+    rows = comparison_rows(results, is_papers and recipe == "own" and epochs is None)
     caption = comparison_caption(results, f"recipe: {recipe}")
     for ending, written in FORMATS.items():
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
-    output.show(output.comparison_table(rows, results))
-    say(output.MEANING, f"Tables: {out}/table.md, table.tex, table.csv")
-    _draw_accuracy(results, out)
-    _report_failures(failures)
-
-
-def _draw_accuracy(results: Results, out: Path) -> None:
-    from adagauss.analysis.accuracy_figures import accuracy_curve
-    from adagauss.analysis.plotting import save_figure
-
+    output.show_results(results, rows)
+    say(f"Tables: {out}/table.md, table.tex, table.csv")
     with drawing(f"the runs are complete in {out}, and the same command draws them again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
         say(f"Figure: {out / 'accuracy.png'}")
+    _report_failures({f"{name} did not finish with every seed": reason for name, reason in failures.items()})
 
 
 def _report_failures(failures: Mapping[str, str]) -> None:
-    for name, reason in failures.items():
-        warn(f"{name} did not finish with every seed: {reason}", "red")
+    """Print what failed with the reason, and end with an error code if anything did."""
+    for what, reason in failures.items():
+        warn(f"{what}: {reason}", "red")
     if failures:
         raise typer.Exit(2)
 
@@ -398,23 +329,20 @@ def tune(
     from adagauss.experiments.tune import Range, Search
     from adagauss.experiments.tune import tune as search_settings
     from adagauss.utils.files import write_atomically
-    from adagauss.utils.runtime import RuntimeConfig
 
-    given = run_settings(parse_settings(settings))
-    chosen, stream = chosen_stream(context, given["stream"])
-    reporter = make_reporter(quiet)
+    chosen = Experiment.of(context)
     base = make_config(
         method,
-        stream,
+        chosen.stream,
         preset=preset,
-        settings=given["method"],
+        settings=chosen.settings,
         epochs=epochs,
         seed=seed,
-        runtime=RuntimeConfig.of({"device": device, **given["runtime"]}, "runtime."),
-        protocol=chosen,
+        runtime=chosen.runtime,
+        protocol=chosen.protocol,
     )
-    if chosen is not None:
-        chosen.check_weights(base.method)
+    if chosen.protocol is not None:
+        chosen.protocol.check_weights(base.method)
     search = Search(base, tuple(map(Range.parse, ranges or ())), ValidationSplit(first_tasks, held_out))
     out = out or Path("runs") / "tune" / method
     with (
@@ -425,8 +353,8 @@ def tune(
             search,
             out,
             trials=trials,
-            options=read_options(data_root, stream, reporter),
-            reporter=reporter,
+            options=chosen.data,
+            reporter=chosen.reporter,
             executor=executor,
             most=jobs or AT_ONCE,
         )
@@ -434,8 +362,8 @@ def tune(
         (one.number, STATES[one.state.name], f"{100 * one.value:.1f}" if one.value else "", _as_options(one.params))
         for one in tuned[:SHOWN]
     ]
-    title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned)} trials"
-    output.show(output.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
+    say(f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned)} trials")
+    say(*table(("trial", "state", "accuracy, %", "settings"), rows, right=(0, 2), wrap=True))
     best = tuned[0].params
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
     say(f"Best settings, also in {out / 'best.yaml'} (for --config):", _as_options(best, "--set "))
@@ -503,14 +431,13 @@ def rescore(
         drifts["changed"] = method.drift
     if method.classifier != config.method.classifier:
         classifiers["changed"] = method.classifier
-    reporter = make_reporter(quiet)
+    reporter = reporter_for(quiet)
     data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, reporter))
     with stoppable("rescoring stores nothing: the same command starts again"):
         results = [rescore_run(run, data, drifts, classifiers, reporter, method.memory) for run in opened]
-    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    title = f"{first.protocol.title}: {first.method} rescored{seeds}, A_last / A_inc, %"
     rows = rescored_rows(results)
-    output.show(output.table(title, list(rows[0]), [list(row.values()) for row in rows]))
+    say(f"{first.protocol.title}: {first.method} rescored, {output.counted(len(results), 'seed')}, A_last / A_inc, %")
+    say(*table(list(rows[0]), [list(row.values()) for row in rows], wrap=True))
 
 
 ANALYSE = examples(
@@ -549,7 +476,7 @@ def analyse(
         raise unknown_name("style", style, STYLES)
     for name in names:
         find_study(name)
-    reporter = make_reporter(quiet)
+    reporter = reporter_for(quiet)
     groups = group_by_settings([Run.open(path) for path in runs])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
@@ -559,7 +486,7 @@ def analyse(
     made = [one for one in drawn if one.missing is None]
     if made:
         rows = [(one.name, ", ".join(one.files), one.title) for one in made]
-        say(*output.column_lines(("drawn", "files", "what it shows"), rows), f"Figures: {out}")
+        say(*table(("drawn", "files", "what it shows"), rows), f"Figures: {out}")
     for one in drawn:
         if one.missing is not None:
             labelled("not drawn: ", f"{one.name}: {one.missing}", 4, error=True)
@@ -609,7 +536,7 @@ def report(
     if out.is_dir():
         raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
     with stoppable("the report was not written"):
-        written = write_report(runs, out, study=study, reporter=make_reporter(quiet))
+        written = write_report(runs, out, study=study, reporter=reporter_for(quiet))
     for one in written.skipped:
         warn(f"{one.path} is left out: {one.reason}")
     count = output.counted(sum(len(section.runs) for section in written.sections), "run")
@@ -674,7 +601,7 @@ def reproduce(
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     items = find_items(what or ["all"])
-    reporter = make_reporter(quiet)
+    reporter = reporter_for(quiet)
     config = reproduction.ReproductionConfig(
         SCALES[scale],
         out,
@@ -696,8 +623,8 @@ def reproduce(
         for found in one.results:
             rows = reproduction.table_rows([found])
             heads = [head for head in rows[0] if head not in ("benchmark", "note")]
-            title = f"{one.item.title}: {found.protocol.name} ({config.scale.note})"
-            output.show(output.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
+            say(f"{one.item.title}: {found.protocol.name} ({config.scale.note})")
+            say(*table(heads, [[row[head] for head in heads] for row in rows], right=range(1, len(heads)), wrap=True))
         for line in one.remarks():
             labelled("- ", line, 2)
         say(f"Files: {config.folder(one.item)}")
@@ -705,11 +632,8 @@ def reproduce(
         with stoppable("only the page is missing: the same command writes it"):
             reproduction.write_page(made, config, page)
         say(f"Page: {page}")
-    failures = {name: problem for one in made for name, problem in one.problems() if problem.kind == "failed"}
-    for name, problem in failures.items():
-        warn(f"{name} failed: {problem.reason}", "red")
-    if failures:
-        raise typer.Exit(2)
+    problems = [found for one in made for found in one.problems()]
+    _report_failures({f"{name} failed": problem.reason for name, problem in problems if problem.kind == "failed"})
 
 
 # --------------------------------------------------------------------------------------------------------- list
@@ -719,16 +643,8 @@ LIST = examples(
     "adagauss list protocols",
     "adagauss list datasets --fetch cifar100",
 )
-FAMILIES = {
-    "analytic": "no training; running sums give the same result in any order",
-    "drift compensation": "the network is trained in every task, and the memory of old classes is adapted",
-    "frozen extractor": "the network is trained in the first task only",
-    "prototype replay": "the classifier is trained again on samples around the means of old classes",
-    "regularisation": "what is important for old classes changes less",
-    "reference": "lower bounds",
-    "upper bound": "trained on all images, old ones too",
-}
-"""What the methods of a family have in common; families of other packages come last."""
+Listing = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Headings and rows."""
 
 
 def list_command(
@@ -745,13 +661,13 @@ def list_command(
     data_root: DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets, metrics or figures; show one method with its settings."""
-    listings: dict[str, Callable[[], None]] = {
-        "methods": _list_methods,
-        "protocols": _list_protocols,
-        "backbones": _list_backbones,
-        "datasets": lambda: _list_datasets(data_root),
-        "metrics": _list_metrics,
-        "figures": _list_figures,
+    listings: dict[str, Callable[[], Listing]] = {
+        "methods": _methods,
+        "protocols": _protocols,
+        "backbones": _backbones,
+        "datasets": lambda: _datasets(data_root),
+        "metrics": _metrics,
+        "figures": _figures,
     }
     if kind not in listings:
         raise unknown_name("kind", kind, listings)
@@ -762,29 +678,69 @@ def list_command(
     elif preset or protocol or dataset or name:
         raise ConfigError("settings are shown for one method only: name it, as in `adagauss list methods adagauss`")
     elif fetch:
-        _fetch(fetch, data_root)
+        from adagauss.data.download import fetch as download
+
+        with stoppable(f"{fetch} is not complete: the same command starts the download again"):
+            say(f"{fetch} is at {download(fetch, data_root, reporter=reporter_for())}")
     else:
-        listings[kind]()
+        heads, rows = listings[kind]()
+        say(*table(heads, rows, wrap=True))
 
 
-def _list_methods() -> None:
+def _methods() -> Listing:
     from adagauss.methods import methods
 
-    infos = list(methods().values())
-    families = list(dict.fromkeys([*FAMILIES, *(info.family for info in infos)]))
-    infos.sort(key=lambda info: families.index(info.family))
-    # All families share their columns; each heading goes before the first of its lines.
-    rows = [
-        (f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0], f"recipe: {info.recipe}")
-        for info in infos
+    infos = sorted(methods().values(), key=lambda info: info.family)
+    return ("method", "family", "paper", "recipe of"), [
+        (info.name, info.family, info.paper.partition(", arXiv")[0].partition(";")[0], info.recipe) for info in infos
     ]
-    family = ""
-    for info, line in zip(infos, output.column_lines(("", "", "", ""), rows)[1:], strict=True):
-        if info.family != family:
-            family = info.family
-            say(f"{family}: {FAMILIES[family]}" if family in FAMILIES else family)
-        say(line)
-    say("", "adagauss list methods NAME shows what a method stores, and its settings")
+
+
+def _protocols() -> Listing:
+    from adagauss.experiments.protocols import PROTOCOLS, protocol
+
+    rows = []
+    for name, chosen in PROTOCOLS.items():
+        stream = chosen.stream
+        tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
+        order = "by seed" if stream.class_order else "fixed"
+        networks = [one.settings["backbone.name"] for one in (chosen, protocol(name, "cpu"))]
+        rows.append((name, tasks, order, *networks, "paper, cpu" if chosen.needs_weights else "paper, cpu, few"))
+    return ("protocol", "tasks", "order", "network", "network, cpu", "--scale"), rows
+
+
+def _metrics() -> Listing:
+    from adagauss.experiments.metrics import METRICS
+
+    return ("metric", "title", "better"), [(metric.name, metric.title, metric.better) for metric in METRICS]
+
+
+def _figures() -> Listing:
+    from adagauss.analysis.studies import studies
+
+    rows = [(one.name, "images" if one.needs_images else "", one.title) for one in studies().values()]
+    return ("figure", "needs", "shows"), rows
+
+
+def _backbones() -> Listing:
+    from adagauss.backbones import backbones
+    from adagauss.backbones.registry import backbone_info
+
+    known = {**backbones(), "timm:NAME": backbone_info("timm:NAME")}
+    rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
+    return ("backbone.name", "network", "installed"), rows
+
+
+def _datasets(data_root: Path) -> Listing:
+    from adagauss.data.dataset import datasets
+
+    rows = []
+    for info in datasets().values():
+        present = "yes" if info.present(data_root) else "no (fetch)" if info.fetchable else "no"
+        place = f"in {info.folder}/; " if info.folder else ""
+        about = f"{info.title}; {info.images}; {place}licence: {info.licence}"
+        rows.append((info.name, "-" if info.takes_path else present, info.classes or "any", about))
+    return ("dataset", "present", "classes", "images, folder and licence"), rows
 
 
 def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
@@ -796,119 +752,42 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
     if protocol and dataset:
         raise ConfigError("--dataset and --protocol both choose the tasks: give only one of them")
     info = method_info(name)
-    summary = (info.build.__doc__ or "").partition("\n\n")[0]
+    presets = (f"{key} (default)" if key == info.default_preset else key for key in info.presets)
     facts = {
-        info.title: " ".join(summary.split()),
+        info.title: " ".join((info.build.__doc__ or "").partition("\n\n")[0].split()),
         "family": info.family,
         "stored": info.stores,
         "paper": info.paper,
         "recipe of": info.recipe,
-        "presets": ", ".join(f"{key} (default)" if key == info.default_preset else key for key in info.presets),
+        "presets": ", ".join(presets),
     }
     for key, text in facts.items():
         if text:
             labelled(f"{key}: ", text, 4)
-    say("")
-    if not protocol and not dataset:
+    if protocol or dataset:
+        chosen = protocol_by_name(protocol) if protocol else None
+        stream = chosen.stream if chosen else StreamConfig(dataset=dataset_name(dataset or ""))
+        config = make_config(name, stream, preset=preset, protocol=chosen)
+        method, origins = config.method, config.origins
+    else:
         resolved = resolve_method(name, preset)
-        show_settings(f"settings of {name}", resolved.config, resolved.origins)
-        return
-    chosen = protocol_by_name(protocol) if protocol else None
-    stream = chosen.stream if chosen else StreamConfig.of({"dataset": dataset_name(dataset or "")})
-    config = make_config(name, stream, preset=preset, protocol=chosen)
-    show_settings(f"settings of {name}, {protocol or dataset}", config.method, config.origins)
+        method, origins = resolved.config, resolved.origins
+    say("", f"settings of {name}" + (f", {protocol or dataset}" if protocol or dataset else ""))
+    show_settings(method, origins)
 
 
-def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> None:
+def show_settings(method: Method, origins: Mapping[str, str]) -> None:
     """Print every setting of a method and, if known, the layer that it comes from."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from adagauss.core.config import flatten, plain
     from adagauss.utils.files import as_yaml
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("--set", overflow="fold")
-    table.add_column("from", style="dim")
-    for key, value in flatten(plain(method)).items():
-        table.add_row(Text(f"{key}={as_yaml(value)}"), origins.get(key, ""))
-    Console().print(table)
-
-
-def _list_protocols() -> None:
-    from adagauss.experiments.protocols import PROTOCOLS, protocol
-
-    rows = []
-    for name, chosen in PROTOCOLS.items():
-        stream, small = chosen.stream, protocol(name, "cpu")
-        tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
-        order = "by seed" if stream.class_order else "fixed"
-        networks = [one.settings["backbone.name"] for one in (chosen, small)]
-        scales = "paper, cpu" if chosen.needs_weights else "paper, cpu, few"
-        rows.append((name, tasks, order, *networks, scales))
-    heads = ("name", "tasks", "order", "network", "network, cpu", "--scale")
-    output.show(output.table("protocols (50+5: 50 classes first, then 5 tasks)", heads, rows))
-
-
-def _list_metrics() -> None:
-    from adagauss.experiments.metrics import METRICS
-
-    rows = [(metric.name, metric.title, metric.better) for metric in METRICS]
-    output.show(output.table("metrics", ("name", "title", "better"), rows))
-
-
-def _list_figures() -> None:
-    from adagauss.analysis.studies import studies
-
-    rows = [(one.name, "images" if one.needs_images else "", one.title) for one in studies().values()]
-    say(*output.column_lines(("figure", "needs", "shows"), rows))
-
-
-def _list_backbones() -> None:
-    from adagauss.backbones import backbones
-    from adagauss.backbones.registry import backbone_info
-
-    known = {**backbones(), "timm:NAME": backbone_info("timm:NAME")}
-    rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
-    output.show(output.table("backbones (--set backbone.name=...)", ("name", "network", "installed"), rows))
-
-
-def _list_datasets(data_root: Path) -> None:
-    from adagauss.data.dataset import datasets
-
-    infos = list(datasets().values())
-    rows = [(info.name, info.classes or "any", presence(info, data_root)) for info in infos]
-    head, *lines = output.column_lines((f"datasets below {data_root}", "classes", "present"), rows, right=(1,))
-    say(head)
-    for info, line in zip(infos, lines, strict=True):
-        place = f"in {info.folder}/; " if info.folder else ""
-        say(line)
-        labelled("    ", f"{info.title}; {info.images}; {place}licence: {info.licence}")
-
-
-def presence(info: DatasetInfo, root: Path) -> str:
-    """Whether a dataset is present, and if not, whether it can be fetched."""
-    if info.takes_path:
-        return "-"
-    if info.present(root):
-        return "yes"
-    return "no (fetch)" if info.fetchable else "no"
-
-
-def _fetch(name: str, data_root: Path) -> None:
-    """Download a dataset, check it and unpack it below the data root."""
-    from adagauss.data.download import fetch as download
-
-    with stoppable(f"{name} is not complete: the same command starts the download again"):
-        place = download(name, data_root, reporter=make_reporter(quiet=False))
-    say(f"{name} is at {place}")
+    rows = [(f"{key}={as_yaml(value)}", origins.get(key, "")) for key, value in flatten(plain(method)).items()]
+    say(*table(("--set", "from"), rows, wrap=True))
 
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands."""
     commands: dict[str, tuple[Callable[..., None], str]] = {
-        "demo": (demo, examples("adagauss demo --out runs/demo")),
         "run": (run, RUN),
         "compare": (compare, COMPARE),
         "tune": (tune, TUNE),

@@ -32,20 +32,16 @@ from adagauss.cli.options import (
     SkipBadImages,
     examples,
     given_options,
-    make_reporter,
-    option_name,
     parse_settings,
 )
-from adagauss.cli.output import column_lines, counted, drawing, first_lines, labelled, say, stoppable, warn, width
+from adagauss.cli.output import counted, drawing, first_lines, labelled, say, stoppable, table, warn, width
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.utils.files import file_version, lock_model
-from adagauss.utils.progress import clipped, escape_control_chars
+from adagauss.utils.progress import clipped, escape_control_chars, reporter_for
 
 if TYPE_CHECKING:
     from adagauss.analysis.predictions import LabelledPrediction
-    from adagauss.analytic.batches import ShardsReport
     from adagauss.classifier import IncrementalClassifier
-    from adagauss.core.learn import Learner
     from adagauss.core.predictor import Prediction
 
 MODEL_SUFFIX = ".safetensors"
@@ -130,9 +126,10 @@ def known_classes(classifier: IncrementalClassifier) -> str:
     return counted(len(classifier.learner_.classes), "class", "classes")
 
 
-def size(path: Path) -> str:
-    """The size of a file in megabytes."""
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+def report_saved(path: Path, classifier: IncrementalClassifier) -> None:
+    """Print what a changed model knows."""
+    say(f"{path} now knows {known_classes(classifier)} ({path.stat().st_size / 1e6:.1f} MB; no image is in it).")
+    warn_of_one_class(path, classifier)
 
 
 def warn_of_one_class(path: Path, classifier: IncrementalClassifier) -> None:
@@ -253,13 +250,10 @@ def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in before else "new") for name, count in taught.items()
     ]
-    head, *lines = column_lines(("  class", "images", ""), rows, right=(1,))
+    head, *lines = table(("  class", "images", ""), rows, right=(1,))
     say(head, *first_lines(lines, MOST_LINES))
-    say(f"{model} now knows {known_classes(classifier)} ({size(model)}; no image is in it).")
-    if len(classifier.learner_.classes) == 1:
-        say("Next: teach another class; a model with one class always predicts it.")
-    else:
-        say(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS")
+    report_saved(model, classifier)
+    say(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS")
 
 
 def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifier:
@@ -296,7 +290,8 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
 def _refuse(context: typer.Context, names: set[str], message: str) -> None:
     """Raise with this message if one of these options was given; the option replaces the braces."""
     if found := sorted(names & given_options(context)):
-        raise ConfigError(message.format(option_name(context, found[0])))
+        option = next(one.opts[0] for one in context.command.params if one.name == found[0])
+        raise ConfigError(message.format(option))
 
 
 def _check_depth(folder: Path) -> None:
@@ -334,13 +329,17 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
             folder,
             jobs=given["jobs"],
             skip_bad=given["skip_bad_images"],
-            reporter=make_reporter(given["quiet"]),
+            reporter=reporter_for(given["quiet"]),
         )
         if report.learned:
             change.save(classifier, shards=report.shards, images=report.learned)
         report.clear()
-    _report_shards(report, perf_counter() - started)
-    say(f"{model} now knows {known_classes(classifier)}.")
+    taught = f"Taught {counted(report.images, 'image')} from {counted(report.shards, 'shard')}"
+    say(f"{taught} in {perf_counter() - started:.1f} s; {counted(report.known, 'shard')} already learned.")
+    if report.skipped_images:
+        say(f"{counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
+    say(*first_lines([f"Skipped: {reason}" for reason in report.damaged], MOST_DAMAGED, "more shards"))
+    report_saved(model, classifier)
 
 
 def _open_for_shards(
@@ -368,16 +367,6 @@ def _open_for_shards(
     return classifier
 
 
-def _report_shards(report: ShardsReport, seconds: float) -> None:
-    rate = f", {report.images / seconds:,.0f} per second" if report.images else ""
-    say(f"Taught {counted(report.images, 'image')} from {counted(report.shards, 'shard')} in {seconds:.1f} s{rate}.")
-    if report.known:
-        say(f"{counted(report.known, 'shard')} already learned.")
-    if report.skipped_images:
-        say(f"{counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
-    say(*first_lines([f"Skipped: {reason}" for reason in report.damaged], MOST_DAMAGED, "more shards"))
-
-
 def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
     """Merge models into one file: into an existing model, or two or more into a new one."""
     others = [path for path in sources if path.resolve() != target.resolve()]
@@ -393,7 +382,7 @@ def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
         for path in rest:
             classifier.merge(open_model(path, quiet=quiet))
         change.save(classifier, classes=len(classifier.learner_.classes))
-    say(f"{target} now knows {known_classes(classifier)} ({size(target)}; no image is in it).")
+    report_saved(target, classifier)
 
 
 # ------------------------------------------------------------------------------------------------------ predict
@@ -452,7 +441,7 @@ def predict(
             elif as_csv:
                 lines = csv_lines(predictions, heading=start == 0)
             else:
-                lines = table_lines(predictions, top)
+                lines = table_lines(predictions)
             for line in lines:
                 typer.echo(line)
 
@@ -474,18 +463,21 @@ def json_lines(predictions: Sequence[Prediction], *, flag_unknown: bool) -> Iter
         yield json.dumps(facts)
 
 
+def _ranked(one: Prediction) -> list[tuple[Any, float | None]]:
+    """Classes and probabilities as they are shown: for an unknown image, the most likely classes follow."""
+    return [*one.top] if one.label is not None else [(UNKNOWN, None), *one.top[:-1]]
+
+
 def csv_lines(predictions: Sequence[Prediction], *, heading: bool) -> list[str]:
-    """One line per image, with ``--top`` in further columns; for unknown images, the most likely classes follow."""
-    ranks = range(2, len(predictions[0].top) + 1)
-    more = [f"{name}_{rank}" for rank in ranks for name in ("class", "probability")]
+    """One line per image, with ``--top`` in further columns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if heading:
+        more = (f"{name}_{rank + 1}" for rank in range(1, len(predictions[0].top)) for name in ("class", "probability"))
         writer.writerow(["image", "class", "probability", *more])
     for one in predictions:
-        known = [(label, f"{share:.6f}") for label, share in one.top]
-        shown = known if one.label is not None else [(UNKNOWN, ""), *known[:-1]]
-        writer.writerow(map(_csv_cell, [one.name, *chain(*shown)]))
+        ranked = ((label, "" if share is None else f"{share:.6f}") for label, share in _ranked(one))
+        writer.writerow(map(_csv_cell, [one.name, *chain(*ranked)]))
     return text.getvalue().splitlines()
 
 
@@ -495,17 +487,15 @@ def _csv_cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
-def table_lines(predictions: Sequence[Prediction], top: int) -> list[str]:
+def table_lines(predictions: Sequence[Prediction]) -> list[str]:
     """Image, class and probability in columns; the name of the image only in its first line."""
-    rows: list[tuple[object, object, str]] = []
     room = (width() - 12) // 2  # as much as the class, so that the end of a path stays
-    for one in predictions:
-        shown = [(label, f"{100 * share:5.1f} %") for label, share in one.top[:top]]
-        if one.label is None:
-            shown = [(UNKNOWN, ""), *(shown if top > 1 else [])]
-        names = [clipped(one.name, room, keep_end=True), *[""] * len(shown)]
-        rows += [(name, *cells) for name, cells in zip(names, shown, strict=False)]
-    return column_lines((), rows)
+    rows = [
+        ("" if rank else clipped(one.name, room, keep_end=True), label, "" if share is None else f"{100 * share:.1f} %")
+        for one in predictions
+        for rank, (label, share) in enumerate(_ranked(one))
+    ]
+    return table(("", "", ""), rows, right=(2,))
 
 
 # --------------------------------------------------------------------------------------------- info and evaluate
@@ -528,8 +518,7 @@ def info(
         from adagauss.cli.experiments import show_settings
         from adagauss.experiments.run import RunFolder
 
-        origins = RunFolder(model).origins if model.is_dir() else {}
-        show_settings(f"settings of {escape_control_chars(model)}", classifier.learner_.method, origins)
+        show_settings(classifier.learner_.method, RunFolder(model).origins if model.is_dir() else {})
         return
     for name, text in model_facts(classifier, model):
         labelled(f"{name:9}", text, 9)
@@ -537,38 +526,23 @@ def info(
 
 
 def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
-    """The facts shown above the classes."""
+    """The facts shown above the classes: what the model is, its last changes, and what it stores in bytes."""
+    from adagauss.core.learner_state import single_image_classes
+    from adagauss.experiments.run import RunFolder
+
     learner = classifier.learner_
     method = learner.method
     yield "model", clipped(path, width() - 9, keep_end=True)
     yield "knows", f"{known_classes(classifier)}, taught in {counted(len(learner.tasks), 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
-    yield "method", f"{_method_name(classifier, path)}: {parts}"
+    name = RunFolder(path).settings.get("method_name") if path.is_dir() else classifier.method
+    yield "method", f"{name or f'effort {classifier.effort}'}: {parts}"
     yield "images", "{} channels, {} x {} pixels; resize mode {}".format(*learner.shape, learner.resize_mode)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
-    history = changes_of(learner.about)
-    if len(history) > MOST_CHANGES:
-        yield "changed", f"{counted(len(history) - MOST_CHANGES, 'time')} before those that follow"
-    for change in history[-MOST_CHANGES:]:
+    for change in changes_of(learner.about)[-MOST_CHANGES:]:
         counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
-    yield from _stored_items(learner)
-
-
-def _method_name(classifier: IncrementalClassifier, path: Path) -> str:
-    """The method of a run or a model, or the effort that selects it."""
-    if path.is_dir():
-        from adagauss.experiments.run import RunFolder
-
-        return str(RunFolder(path).settings.get("method_name"))
-    return classifier.method or f"effort {classifier.effort}"
-
-
-def _stored_items(learner: Learner) -> Iterator[tuple[str, str]]:
-    """What is stored, in bytes, and what is not."""
-    from adagauss.core.learner_state import single_image_classes
-
     sizes: Counter[str] = Counter()
     for name, tensor in learner.state.state_dict().items():
         sizes[name.removeprefix("parts.").split(".")[0]] += tensor.numel() * tensor.element_size()
@@ -602,7 +576,7 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
         )
         for one in summaries
     ]
-    lines = ["", *column_lines(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
+    lines = ["", *table(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
     if sys.stdout.isatty():
         lines = first_lines(lines, MOST_CLASSES, "more, which are listed if the output goes to a file or a pipe")
     if older:
@@ -633,10 +607,15 @@ def evaluate(
 
     Use images that the model has not learned. Folders of unknown classes are skipped and listed.
     """
+    from adagauss.analysis.predictions import LabelledPrediction
+
     classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
     warn_of_one_class(model, classifier)
     files, unknown_folders = _labelled_files(folder, classifier)
-    predictions = _labelled_predictions(classifier, files)
+    predictions = []
+    for one in classifier.classify(list(files), top=len(classifier.learner_.classes)):
+        true = files[Path(one.name)]
+        predictions.append(LabelledPrediction(one.name, true, *one.top[0], dict(one.top)[true]))
     numbers = _evaluation(predictions, unknown_folders)
     if as_json:
         typer.echo(json.dumps(numbers))
@@ -662,18 +641,6 @@ def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[di
             f"{', '.join(list(known)[:5])}...)"
         )
     return files, [path.name for path in folders if path.name not in known]
-
-
-def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[LabelledPrediction]:
-    from adagauss.analysis.predictions import LabelledPrediction
-
-    truths = {str(file): label for file, label in files.items()}
-    predictions = []
-    for one in classifier.classify(list(files), top=len(classifier.learner_.classes)):
-        label, share = one.top[0]
-        truth = truths[one.name]
-        predictions.append(LabelledPrediction(one.name, truth, label, share, dict(one.top)[truth]))
-    return predictions
 
 
 def _evaluation(predictions: Sequence[LabelledPrediction], unknown_folders: Sequence[str]) -> dict[str, Any]:
@@ -703,27 +670,20 @@ def _evaluation(predictions: Sequence[LabelledPrediction], unknown_folders: Sequ
 def _show_evaluation(numbers: Mapping[str, Any]) -> None:
     percent = {key: 100 * value for key, value in numbers.items() if isinstance(value, float)}
     low, high = (100 * end for end in numbers["accuracy_interval"])
+    interval = f"of {numbers['images']} images (95 % interval {low:.1f} to {high:.1f})"
+    chance = f"(a perfectly calibrated model would show {percent['calibration_error_by_chance']:.1f} %)"
     say(
-        f"accuracy           {percent['accuracy']:.1f} % of {numbers['images']} images "
-        f"(95 % interval {low:.1f} to {high:.1f})"
-    )
-    say(f"mean probability   {percent['mean_probability']:.1f} %")
-    say(
-        f"calibration error  {percent['calibration_error']:.1f} % (a perfectly calibrated model would show "
-        f"{percent['calibration_error_by_chance']:.1f} %)"
+        f"accuracy           {percent['accuracy']:.1f} % {interval}",
+        f"mean probability   {percent['mean_probability']:.1f} %",
+        f"calibration error  {percent['calibration_error']:.1f} % {chance}",
     )
     if numbers["never_taught"]:
         labelled("", f"skipped, unknown classes: {', '.join(numbers['never_taught'])}", 4)
     rows = [
-        (
-            one["class"],
-            one["images"],
-            f"{100 * one['accuracy']:.1f}",
-            "" if one["confused_with"] is None else one["confused_with"],
-        )
+        (one["class"], one["images"], f"{100 * one['accuracy']:.1f}", one["confused_with"])
         for one in numbers["classes"]
     ]
-    lines = column_lines(("class", "images", "accuracy, %", "most often confused with"), rows, right=(1, 2))
+    lines = table(("class", "images", "accuracy, %", "most often confused with"), rows, right=(1, 2))
     say("", *first_lines(lines, MOST_WORST, "more accurate classes (--json lists all)"))
 
 
@@ -829,7 +789,7 @@ def export(
         raise ConfigError(f"{out} should end in .onnx, which other programs go by")
     classifier = open_model(model, quiet=True)
     classifier.export(out)
-    say(f"Wrote {out} ({size(out)}): {len(classifier.learner_.classes)} classes, named in its metadata.")
+    say(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB): {known_classes(classifier)}, named in its metadata.")
 
 
 def serve(

@@ -1,23 +1,23 @@
-"""Options that several commands share, settings given with ``--set``, and old names of commands and options."""
+"""Options that several commands share, and what they choose."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from adagauss.cli.output import warn
 from adagauss.errors import ConfigError
+from adagauss.utils.progress import reporter_for
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
     from adagauss.experiments.protocols import Protocol
     from adagauss.utils.progress import Reporter
+    from adagauss.utils.runtime import RuntimeConfig
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
@@ -86,83 +86,6 @@ def examples(*commands: str) -> str:
     return "**Examples:**\n\n" + "\n\n".join(f"`{command}`" for command in commands)
 
 
-# ---------------------------------------------------------------------------------------------------- old names
-
-
-OLD_COMMANDS = {
-    "backbones": "list backbones",
-    "datasets": "list datasets",
-    "gather": "teach",
-    "merge": "teach",
-    "methods": "list methods",
-    "protocols": "list protocols",
-    "replay": "rescore",
-}
-OLD_OPTIONS: Mapping[str, str] = {
-    "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
-    "--classes": "--set stream.classes={}",
-    "--compile": "--set runtime.compile=true",
-    "--dask": "--engine dask={}",
-    "--first": "--set stream.first={}",
-    "--join": "--merge",
-    "--log": "--logger {}",
-    "--precision": "--set runtime.precision={}",
-    "--ray": "--engine ray={}",
-    "--sizes": "--tasks {}",
-    "--slurm": "--engine slurm={}",
-    "--train-blocks": "--set backbone.train_blocks={}",
-    "compare --image-size": "--set stream.image_size={}",
-    "compare --skip-bad": "--set stream.skip_bad_images=true",
-    "rescore --like": "--parts-from {}",
-    "rescore -l": "--parts-from {}",
-    "teach --epochs": "--set representation.first.epochs={0} --set representation.later.epochs={0}",
-    "teach --like": "--features-from {}",
-    "run --image-size": "--set stream.image_size={}",
-    "tune --image-size": "--set stream.image_size={}",
-    "tune --skip-bad": "--set stream.skip_bad_images=true",
-}
-"""Old options, of all commands or of one; the value replaces the braces."""
-
-
-class Commands(TyperGroup):
-    """Commands that can also be called by their old names, with a note."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        return super().resolve_command(ctx, current_words(args))
-
-
-def current_words(words: Sequence[str]) -> list[str]:
-    """Replace old names of commands and options, with a note on each.
-
-    >>> current_words(["rename", "m.safetensors", "a", "b", "--join"])
-    ['rename', 'm.safetensors', 'a', 'b', '--merge']
-    """
-    command, *rest = words
-    if command in OLD_COMMANDS:
-        command, *kind = OLD_COMMANDS[command].split()
-        rest = [*kind, *rest]
-        if words[0] == "merge" and "--into" in rest[:-1]:  # MODEL OTHER --into OUT
-            place = rest.index("--into")
-            rest = [rest[place + 1], *rest[:place], *rest[place + 2 :]]
-        if words[0] == "datasets":
-            rest = ["--fetch" if word == "fetch" else word for word in rest]
-        warn(f"`adagauss {words[0]}` is deprecated: use `adagauss {shlex.join([command, *rest])}`")
-    found = [command]
-    while rest:
-        if rest[0] == "--":
-            return [*found, *rest]
-        option, sign, value = rest.pop(0).partition("=")
-        if template := OLD_OPTIONS.get(f"{command} {option}", OLD_OPTIONS.get(option)):
-            if "{" in template and not sign and rest:
-                value = rest.pop(0)
-            new = [word.format(value) for word in template.split()]
-            warn(f"{option} is deprecated: use {shlex.join(new)}")
-            found += new
-        else:
-            found.append(option + sign + value)
-    return found
-
-
 # ----------------------------------------------------------------------------------------------- given options
 
 
@@ -204,39 +127,59 @@ def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
         raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}") from None
 
 
-def run_settings(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Divide settings into those of ``stream``, of ``runtime`` and, under ``method``, all others."""
-    found: dict[str, dict[str, Any]] = {"stream": {}, "runtime": {}, "method": {}}
-    for key, value in given.items():
-        section, _, name = key.partition(".")
-        if section in ("stream", "runtime") and name:
-            found[section][name] = value
+def settings_file(path: Path | None) -> dict[str, Any]:
+    """The settings in a YAML file, nested or dotted."""
+    from adagauss.core.config import flatten
+    from adagauss.utils.files import YamlError, read_yaml
+
+    if path is None:
+        return {}
+    try:
+        data = read_yaml(path)
+    except (OSError, YamlError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{pooled_shrinkage: 0.5}}'")
+    return flatten(data)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the options of `run`, `compare` and `tune` choose: tasks, settings of methods, and how to compute."""
+
+    protocol: Protocol | None
+    stream: StreamConfig
+    settings: dict[str, Any]
+    """Of the methods; those of ``stream`` and ``runtime`` are in these objects."""
+    runtime: RuntimeConfig
+    data: ReadOptions
+    reporter: Reporter
+
+    @classmethod
+    def of(cls, context: typer.Context) -> Experiment:
+        """Read the options of a command, and raise if two of them contradict each other."""
+        from adagauss.data.stream import StreamConfig
+        from adagauss.experiments.protocols import protocol
+        from adagauss.utils.runtime import RuntimeConfig
+
+        given = context.params
+        settings = {**settings_file(given.get("config")), **parse_settings(given["settings"])}
+        sections: dict[str, dict[str, Any]] = {}
+        for section in ("stream", "runtime"):
+            keys = [key for key in settings if key.startswith(f"{section}.")]
+            sections[section] = {key.partition(".")[2]: settings.pop(key) for key in keys}
+        chosen = protocol(given["protocol"], given["scale"]) if given["protocol"] else None
+        if chosen is None:
+            options = {"dataset": dataset_name(given["dataset"]), **task_settings(given["tasks"])}
+            stream = StreamConfig.of({**options, **sections["stream"]}, where="stream.")
         else:
-            found["method"][key] = value
-    return found
-
-
-def chosen_stream(context: typer.Context, settings: Mapping[str, Any]) -> tuple[Protocol | None, StreamConfig]:
-    """The protocol that was named, if any, and the tasks: its own, or those that options and settings choose."""
-    from adagauss.data.stream import StreamConfig
-    from adagauss.experiments.protocols import protocol
-
-    given = context.params
-    names = [name for name in ("dataset", "tasks", "class_order", "skip_bad_images") if name in given]
-    if given["protocol"]:
-        if both := [option_name(context, name) for name in names if name in given_options(context)]:
-            raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
-        if settings:
-            raise ConfigError(
-                f"--set stream.{next(iter(settings))} and --protocol both choose the tasks: give only one"
-            )
-        chosen = protocol(given["protocol"], given["scale"])
-        return chosen, chosen.stream
-    options: dict[str, Any] = {name: given[name] for name in names if given[name] is not None}
-    options |= {"dataset": dataset_name(given["dataset"]), **task_settings(options.pop("tasks"))}
-    if "," in options.get("class_order", ""):
-        options["class_order"] = [word.strip() for word in options["class_order"].split(",")]
-    return None, StreamConfig.of({**options, **settings}, where="stream.")
+            stream = chosen.stream
+            both = [f"--{name}" for name in ("dataset", "tasks") if name in given_options(context)]
+            if both := [*both, *(f"--set stream.{name}" for name in sections["stream"])]:
+                raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
+        runtime = RuntimeConfig.of({"device": given["device"], **sections["runtime"]}, "runtime.")
+        reporter = reporter_for(given["quiet"])
+        return cls(chosen, stream, settings, runtime, read_options(given["data_root"], stream, reporter), reporter)
 
 
 def task_settings(text: str) -> dict[str, Any]:
@@ -245,32 +188,26 @@ def task_settings(text: str) -> dict[str, Any]:
     >>> task_settings("5"), task_settings("4,3,3"), task_settings("50+5")
     ({'tasks': 5}, {'sizes': [4, 3, 3]}, {'first': 50, 'tasks': 6})
     """
-    first, plus, rest = text.partition("+")
-    if plus:
-        (first_number,), (rest_number,) = (parse_numbers(part, "--tasks", "5, 4,3,3 or 50+5") for part in (first, rest))
-        return {"first": first_number, "tasks": rest_number + 1}
-    numbers = parse_numbers(text, "--tasks", "5, 4,3,3 or 50+5")
-    return {"sizes": numbers} if len(numbers) > 1 else {"tasks": numbers[0]}
+    numbers = [parse_numbers(part, "--tasks", "5, 4,3,3 or 50+5") for part in text.split("+")]
+    match numbers:
+        case [[tasks]]:
+            return {"tasks": tasks}
+        case [sizes]:
+            return {"sizes": sizes}
+        case [[first], [later]]:
+            return {"first": first, "tasks": later + 1}
+    raise ConfigError(f"--tasks takes numbers, e.g. 5, 4,3,3 or 50+5; got {text!r}")
 
 
 def dataset_name(given: str) -> str:
     """The name of a dataset; a path of a folder stands for ``folder:PATH``, unless a dataset has this name."""
     from adagauss.data.dataset import datasets
 
-    if given in datasets() or given.partition(":")[0] in datasets():
+    if given.partition(":")[0] in datasets():
         return given
     path = Path(given).expanduser()
     looks_like_path = path.name != given or path.is_dir()
     return f"folder:{path}" if looks_like_path else given
-
-
-def make_reporter(quiet: bool) -> Reporter:
-    """Progress bars or lines on the error stream, or nothing."""
-    from rich.console import Console
-
-    from adagauss.utils.progress import Reporter, reporter_for
-
-    return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
 def read_options(root: Path, stream: StreamConfig, reporter: Reporter) -> ReadOptions:

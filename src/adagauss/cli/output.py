@@ -1,24 +1,22 @@
-"""Output of the commands: width of the terminal, tables of plain text, and the message after Ctrl-C."""
+"""Output of the commands: lines, tables of plain text, and the message after Ctrl-C."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from rich.cells import cell_len
 
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from adagauss.analysis.tables import Rows
-    from adagauss.experiments.run import Results, Run
+    from adagauss.experiments.run import Results
 
 NOTHING_CHANGED = "nothing was changed"
 EXIT_CODE = 130
@@ -63,19 +61,10 @@ def warn(text: str, colour: str = "yellow") -> None:
     say(f"adagauss: {text}", error=True, colour=colour)
 
 
-def labelled(label: str, text: str, indent: int | None = None, *, error: bool = False) -> None:
+def labelled(label: str, text: str, indent: int, *, error: bool = False) -> None:
     """Print a text after its label, folded to the width of the terminal; words are not broken."""
-    import textwrap
-
-    folded = textwrap.fill(
-        escape_control_chars(text),
-        width(),
-        initial_indent=label,
-        subsequent_indent=" " * (len(label) if indent is None else indent),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    say(folded, error=error)
+    fold = textwrap.TextWrapper(width(), label, " " * indent, break_long_words=False, break_on_hyphens=False)
+    say(fold.fill(escape_control_chars(text)), error=error)
 
 
 UNFOLDED = 10_000
@@ -92,44 +81,33 @@ def width() -> int:
     return UNFOLDED
 
 
-def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()) -> Table:
-    """A table whose cells wrap on a narrow terminal; columns in ``numbers`` are right-aligned and do not wrap."""
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = (), wrap: bool = False
+) -> list[str]:
+    """Lines of a table without a frame, as wide as the terminal; columns in ``right`` are aligned to the right.
+
+    Text that does not fit is truncated, or continues in further lines with ``wrap``. The cell of None is empty.
+    """
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(escape_control_chars(title)) if title else None, title_justify="left")
-    for head in heads:
-        right = head in numbers
+    made = Table(box=None, pad_edge=False, show_header=any(heads))
+    for index, head in enumerate(heads):
         made.add_column(
-            Text(escape_control_chars(head)), justify="right" if right else "left", no_wrap=right, overflow="fold"
+            Text(escape_control_chars(head)),
+            justify="right" if index in right else "left",
+            no_wrap=index in right,
+            overflow="fold" if wrap else "ellipsis",
         )
     for row in rows:
-        made.add_row(*(Text(clipped(cell, LONGEST)) for cell in row))
-    return made
-
-
-def show(*tables: Table) -> None:
-    """Print tables on standard output."""
-    from rich.console import Console
-
-    console = Console(width=min(width(), 160))
-    for one in tables:
-        console.print(one)
-
-
-def column_lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
-    """Plain lines in columns, without a frame; the widest columns are truncated to fit the terminal."""
-    cells = [[clipped(cell, LONGEST) for cell in row] for row in ([heads, *rows] if heads else rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > 8:
-        widths[widths.index(max(widths))] -= 1
-    lines = []
-    for row in cells:
-        texts = [clipped(cell, room) for cell, room in zip(row, widths, strict=True)]
-        fills = [" " * (room - cell_len(text)) for text, room in zip(texts, widths, strict=True)]
-        padded = [f"{fills[i]}{texts[i]}" if i in right else f"{texts[i]}{fills[i]}" for i in range(len(row))]
-        lines.append("  ".join(padded).rstrip())
-    return lines
+        cells = ("" if cell is None else cell for cell in row)
+        texts = (escape_control_chars(cell) if wrap else clipped(cell, LONGEST) for cell in cells)
+        made.add_row(*(Text(text, no_wrap=not wrap) for text in texts))
+    console = Console(width=width(), color_system=None)
+    with console.capture() as lines:
+        console.print(made)
+    return [line.rstrip() for line in lines.get().splitlines()]
 
 
 def first_lines(lines: Sequence[str], most: int, more: str = "more") -> list[str]:
@@ -150,51 +128,30 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-MOST_ROWS = 20
+MOST_TASKS = 20
 MEANING = (
-    "A_last: accuracy on all seen classes after the last task, every task weighted\n"
-    "equally; A_inc: its mean over the tasks"
+    "A_last: accuracy on all seen classes after the last task, every task weighted equally; A_inc: its mean over the "
+    "tasks"
 )
 
 
-def run_table(result: Run) -> Table:
-    """One run task by task: accuracy on all seen classes, and on the classes of the task when learned and finally."""
+def show_results(results: Results, rows: Rows) -> None:
+    """Print the metrics of all methods, next to the paper's of the same protocol; of one method, also each task."""
+    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN
     from adagauss.data.images import evenly_spaced
 
-    matrix = result.matrix
-    chosen = evenly_spaced(len(matrix), MOST_ROWS).tolist()
-    heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
-    rows = [
-        (
-            task + 1,
-            result.protocol.tasks[task],
-            _percent(result.curve[task]),
-            _percent(matrix[task][task]),
-            _percent(matrix[-1][task]),
-        )
-        for task in chosen
-    ]
-    return table(f"{result.title}; accuracy after each task, %", heads, rows, numbers=heads)
-
-
-def comparison_table(rows: Rows, results: Results) -> Table:
-    """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
-    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN
-
+    run = next(iter(results.values()))[0]
+    if len(results) == 1:
+        heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
+        matrix, sizes = run.matrix, run.protocol.tasks
+        tasks = []
+        for task in evenly_spaced(len(matrix), MOST_TASKS).tolist():
+            shares = (run.curve[task], matrix[task][task], matrix[-1][task])
+            tasks.append((task + 1, sizes[task], *(f"{100 * share:.1f}" for share in shares)))
+        say(f"{run.title}; accuracy after each task, %", *table(heads, tasks, right=range(5)), "")
     shown = ["method", "runs", *(metric.title for metric in COMPARED), "training, min"]  # the files have more columns
     if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
         shown.insert(-1, PAPER_COLUMN)
     cells = [[row[column] for column in shown] for row in rows]
-    return table(f"{next(iter(results.values()))[0].protocol.title}, %", shown, cells, numbers=shown[1:])
-
-
-def show_results(results: Results, of: Run) -> None:
-    """Print the table of finished runs, and one of these runs task by task."""
-    from adagauss.analysis.tables import comparison_rows
-
-    show(run_table(of), comparison_table(comparison_rows(results), results))
-    typer.echo(MEANING)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+    say(f"{run.protocol.title}, %", *table(shown, cells, right=range(1, len(shown)), wrap=True), "")
+    labelled("", MEANING, 0)

@@ -21,7 +21,6 @@ NOTE_WIDTH = 100
 """Narrower terminals show no losses next to the bars."""
 MIN_SECONDS = 2.0
 """Work in a pipe is reported if it takes longer."""
-BETWEEN_LINES = 5.0
 
 
 class Advance(Protocol):
@@ -50,8 +49,13 @@ def ignore(note: str = "", step: float = 1.0) -> None:
     """An `Advance` that reports nothing."""
 
 
-def reporter_for(console: Console) -> Reporter:
-    """Bars if the console is a terminal, else lines."""
+def reporter_for(quiet: bool = False, console: Console | None = None) -> Reporter:
+    """Bars if the console (default: the error stream) is a terminal, else lines; nothing if quiet."""
+    from rich.console import Console
+
+    if quiet:
+        return Reporter()
+    console = console or Console(stderr=True)
     return BarReporter(console) if console.is_terminal and not console.is_jupyter else LineReporter(console)
 
 
@@ -112,31 +116,32 @@ class Work:
 
 
 class LineReporter(Reporter):
-    """A line every few seconds on all work in progress, and one when it is done; no line for short work."""
+    """A line on all work in progress for each 10 % of it; no line in the first seconds."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._open: list[Work] = []
         self._started = 0.0
-        self._last_line = -math.inf
+        self._tenths = 0
 
     @contextmanager
     def progress(self, title: str, total: float) -> Iterator[Advance]:
         work = Work(title, total)
         if not self._open:
-            self._started = self._clock()
+            self._started, self._tenths = self._clock(), 0
         self._open.append(work)
 
         def advance(note: str = "", step: float = 1.0) -> None:
             work.done += step
             work.note = note or work.note
-            now = self._clock()
-            finished = work is self._open[0] and work.done > work.total - 1e-6
-            due = finished or now - self._last_line >= BETWEEN_LINES
-            if due and now - self._started >= MIN_SECONDS:
+            share = 0.0
+            for one in reversed(self._open):  # inner work is part of the next step of the outer one
+                share = (one.done + min(share, 0.999)) / max(one.total, 1e-9)
+            tenths = math.floor(10 * share + 1e-6)
+            if tenths > self._tenths and self._clock() - self._started >= MIN_SECONDS:
+                self._tenths = tenths
                 self.message(" | ".join(map(str, self._open)))
-                self._last_line = now
 
         try:
             yield advance
