@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from adagauss.utils.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, reporter_for
+from adagauss.utils.progress import MIN_SECONDS, BarReporter, LineReporter, Reporter, reporter_for
 
 
 class Clock:
@@ -36,12 +36,12 @@ def lines(out: io.StringIO, clock: Clock) -> LineReporter:
 
 
 def test_a_console_gets_bars_on_a_terminal_and_lines_elsewhere(out: io.StringIO) -> None:
-    assert isinstance(reporter_for(Console(file=out, force_terminal=True)), BarReporter)
-    assert isinstance(reporter_for(Console(file=out, force_terminal=False)), LineReporter)
+    assert isinstance(reporter_for(console=Console(file=out, force_terminal=True)), BarReporter)
+    assert isinstance(reporter_for(console=Console(file=out, force_terminal=False)), LineReporter)
 
 
 def test_a_notebook_gets_lines(out: io.StringIO) -> None:
-    assert isinstance(reporter_for(Console(file=out, force_jupyter=True)), LineReporter)
+    assert isinstance(reporter_for(console=Console(file=out, force_jupyter=True)), LineReporter)
 
 
 def test_bars_can_be_shown_again(out: io.StringIO) -> None:
@@ -62,49 +62,32 @@ def test_short_work_is_not_reported(lines: LineReporter, clock: Clock, out: io.S
     assert out.getvalue() == ""
 
 
-def test_long_work_gets_a_line_every_few_seconds_and_one_at_its_end(
-    lines: LineReporter, clock: Clock, out: io.StringIO
-) -> None:
-    with lines.progress("long", 24) as advance:
-        for step in range(24):
-            clock.now += 0.5
-            advance(f"note {step + 1}")
-    assert out.getvalue().splitlines() == ["long: 4/24 note 4", "long: 14/24 note 14", "long: 24/24 note 24"]
-
-
-def test_a_line_tells_of_all_that_is_under_way(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
-    with lines.progress("run", 2) as run_on:
-        run_on("accuracy 90 %")
-        with lines.progress("epochs", 3) as epoch_on:
-            clock.now += BETWEEN_LINES
-            epoch_on("loss 0.5", step=0.25)
-    (line,) = out.getvalue().splitlines()
-    assert line == "run: 1/2 accuracy 90 % | epochs: 0/3 loss 0.5"
-
-
-def test_inner_work_that_ends_does_not_speak_out_of_turn(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
-    with lines.progress("run", 2):
-        clock.now += BETWEEN_LINES
-        for name in ("first", "second"):
-            with lines.progress(name, 1) as advance:
-                advance()
-    assert out.getvalue().splitlines() == ["run: 0/2 | first: 1/1"]
-
-
-def test_parts_of_steps_add_up(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
-    with lines.progress("epochs", 2) as advance:
-        clock.now += BETWEEN_LINES
-        for batch in range(20):
+def test_long_work_gets_a_line_for_each_tenth(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+    with lines.progress("long", 200) as advance:
+        for step in range(200):
             clock.now += 1.0
-            advance(f"batch {batch}", step=0.1)
-    assert out.getvalue().splitlines()[-1] == "epochs: 2/2 batch 19"
-    assert "epochs: 1/2 batch 10" in out.getvalue().splitlines()
+            advance(f"note {step + 1}")
+    assert out.getvalue().splitlines() == [f"long: {step}/200 note {step}" for step in range(20, 201, 20)]
+
+
+def test_inner_work_is_part_of_a_step_of_the_outer_one(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+    with lines.progress("run", 2) as run_on:
+        clock.now += MIN_SECONDS
+        for task in range(2):
+            with lines.progress("epochs", 5) as epoch_on:
+                for _ in range(10):
+                    epoch_on("loss 0.5", step=0.5)
+            run_on(f"accuracy {90 - task} %")
+    shown = out.getvalue().splitlines()
+    assert shown[:2] == ["run: 0/2 | epochs: 1/5 loss 0.5", "run: 0/2 | epochs: 2/5 loss 0.5"]
+    assert shown[4:6] == ["run: 1/2 accuracy 90 %", "run: 1/2 accuracy 90 % | epochs: 1/5 loss 0.5"]
+    assert shown[9:] == ["run: 2/2 accuracy 89 %"]
 
 
 def test_an_empty_note_leaves_the_one_before(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("epochs", 1) as advance:
         advance("loss 1.0", step=0.5)
-        clock.now += BETWEEN_LINES
+        clock.now += MIN_SECONDS
         advance(step=0.5)
     assert out.getvalue() == "epochs: 1/1 loss 1.0\n"
 
