@@ -151,7 +151,6 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     """The configuration given by the options, or that of the run folder if it is only resumed; and the dataset."""
     from adagauss.data.dataset import load_dataset
     from adagauss.distributed.launch import check_devices
-    from adagauss.experiments.config import make_config
     from adagauss.experiments.run import RunFolder
     from adagauss.experiments.runner import make_stream
     from adagauss.utils.runtime import Runtime
@@ -163,19 +162,7 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     if folder is not None and not given_options(context) - NOT_CONFIGURATION:
         config = folder.config
     else:
-        chosen = Experiment.of(context)
-        config = make_config(
-            given["method"],
-            chosen.stream,
-            preset=given["preset"],
-            settings=chosen.settings,
-            epochs=given["epochs"],
-            seed=given["seed"],
-            runtime=chosen.runtime,
-            protocol=chosen.protocol,
-        )
-        if chosen.protocol is not None:
-            chosen.protocol.check_weights(config.method)
+        config = Experiment.of(context).config(given)
     Runtime(config.runtime).check()
     check_devices(given["devices"], config.runtime)
     data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
@@ -323,7 +310,6 @@ def tune(
     """
     import yaml
 
-    from adagauss.experiments.config import make_config
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import Range, Search
@@ -331,19 +317,9 @@ def tune(
     from adagauss.utils.files import write_atomically
 
     chosen = Experiment.of(context)
-    base = make_config(
-        method,
-        chosen.stream,
-        preset=preset,
-        settings=chosen.settings,
-        epochs=epochs,
-        seed=seed,
-        runtime=chosen.runtime,
-        protocol=chosen.protocol,
+    search = Search(
+        chosen.config(context.params), tuple(map(Range.parse, ranges or ())), ValidationSplit(first_tasks, held_out)
     )
-    if chosen.protocol is not None:
-        chosen.protocol.check_weights(base.method)
-    search = Search(base, tuple(map(Range.parse, ranges or ())), ValidationSplit(first_tasks, held_out))
     out = out or Path("runs") / "tune" / method
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),

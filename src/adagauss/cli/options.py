@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from adagauss.utils.progress import reporter_for
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
+    from adagauss.experiments.config import RunConfig
     from adagauss.experiments.protocols import Protocol
     from adagauss.utils.progress import Reporter
     from adagauss.utils.runtime import RuntimeConfig
@@ -180,6 +181,24 @@ class Experiment:
         runtime = RuntimeConfig.of({"device": given["device"], **sections["runtime"]}, "runtime.")
         reporter = reporter_for(given["quiet"])
         return cls(chosen, stream, settings, runtime, read_options(given["data_root"], stream, reporter), reporter)
+
+    def config(self, given: Mapping[str, Any]) -> RunConfig:
+        """The configuration of a run of the given method, preset, epochs and seed."""
+        from adagauss.experiments.config import make_config
+
+        config = make_config(
+            given["method"],
+            self.stream,
+            preset=given["preset"],
+            settings=self.settings,
+            epochs=given["epochs"],
+            seed=given["seed"],
+            runtime=self.runtime,
+            protocol=self.protocol,
+        )
+        if self.protocol is not None:
+            self.protocol.check_weights(config.method)
+        return config
 
 
 def task_settings(text: str) -> dict[str, Any]:
