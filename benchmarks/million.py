@@ -13,6 +13,8 @@ import io
 import resource
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -23,9 +25,9 @@ from PIL import Image
 from adagauss.analytic.batches import teach_shards
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.shards import Shard
 from adagauss.methods import make_method
 from adagauss.utils.process import keep_freed_memory
+from adagauss.utils.progress import Advance, Reporter
 
 SIDE, CLASSES = 8, 100
 SETTINGS = {
@@ -100,14 +102,19 @@ def main() -> None:
         started, worked, count = perf_counter(), process_time(), 0
         marks = {max(1, round(share * shards)) for share in SHOWN}
 
-        def then(shard: Shard) -> None:
-            nonlocal count
-            count += 1
-            if count in marks:
-                seconds = f"{perf_counter() - started:.1f} | {process_time() - worked:.1f}"
-                print(f"| {count * given.shard:,} | {seconds} | {peak():.0f} |", flush=True)
+        class Measuring(Reporter):
+            @contextmanager
+            def progress(self, title: str, total: float) -> Iterator[Advance]:
+                def advance(note: str = "", step: float = 1.0) -> None:
+                    nonlocal count
+                    count += title == "shards"
+                    if title == "shards" and count in marks:
+                        seconds = f"{perf_counter() - started:.1f} | {process_time() - worked:.1f}"
+                        print(f"| {count * given.shard:,} | {seconds} | {peak():.0f} |", flush=True)
 
-        found = teach_shards(learner, paths, place / "stock", on_shard=then)
+                yield advance
+
+        found = teach_shards(learner, paths, reporter=Measuring())
         print(f"in the model: {int(learner.state.evidence.learned.sum()):,} images of {found.shards} shards")
 
 

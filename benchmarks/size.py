@@ -49,7 +49,6 @@ BANNED = (
 ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("benchmarks/size.py", ".*", "the list itself"),
     ("docs/architecture.md", "banned words", "the table of `make size`"),
-    ("src/adagauss/analytic/batches.py", "^KIND = ", "kind of a file that version 0.2.0 wrote"),
     ("src/adagauss/analytic/classifier.py", '"judges"', "purpose of a seed"),
     ("src/adagauss/core/version_0_2.yaml", "classifier.judged", "name of a setting of 0.2.0"),
     ("src/adagauss/analytic/selection.py", "surprise", "name of a buffer in saved files"),

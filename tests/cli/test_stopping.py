@@ -83,7 +83,7 @@ def test_a_finished_change_is_reported_after_a_stop(
     monkeypatch.setattr(IncrementalClassifier, "save", saved_then_stopped)
     outcome = adagauss("rename", birds, "owl", "Owl")
     assert outcome.code == 130
-    assert "the change was complete" in outcome.said
+    assert "what was complete is saved" in outcome.said
 
 
 def test_a_stopped_run_resumes(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,16 +27,13 @@ def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path:
     stopped = adagauss("teach", model, *shards, *SMALL, "--quiet")
     assert stopped.code == 2
     assert "2.tar is damaged" in stopped.said
-    assert not model.exists()
-    other = adagauss("teach", model, *shards, *SMALL, "--image-size", "9", "--skip-bad", "--quiet")
-    assert "a model with other settings" in other.said
-    done = adagauss("teach", model, *shards, *SMALL, "--skip-bad", "--quiet")
+    assert int(Learner.load(model).state.evidence.learned.sum()) == 80
+    done = adagauss("teach", model, *shards, "--skip-bad", "--quiet")
     assert done.code == 0, done.err
     assert "2 shards already learned" in done.out
     assert "Skipped: " in done.out
     assert "now knows 10 classes" in done.out
     assert int(Learner.load(model).state.evidence.learned.sum()) == 80
-    assert {path.name for path in (tmp_path / "digits.safetensors.shards").iterdir()} <= {"lock"}
     again = adagauss("teach", model, *shards[:2], "--quiet")
     assert "Taught 0 images from 0 shards" in again.out
     assert "--method takes effect only" in adagauss("teach", model, shards[0], "--method", "exact").said
@@ -47,7 +44,7 @@ def test_a_file_of_another_kind_is_refused(adagauss: Command, tmp_path: Path, sh
     refused = adagauss("teach", tmp_path / "new.safetensors", tmp_path / "x.zip", *SMALL, "--quiet")
     assert refused.code == 2
     assert "x.zip is not a shard" in refused.said
-    assert not (tmp_path / "new.safetensors.shards").exists()
+    assert not (tmp_path / "new.safetensors").exists()
 
 
 def test_shards_and_a_folder_of_them_teach_the_same(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:

@@ -1,8 +1,8 @@
 """Teaching from shards: moments of each shard are computed separately, in any order, and learned as one task.
 
 `teach_shards` reads each shard once, one or several at a time, adds their moments up, and updates the learner at the
-end. The sum of all finished shards is stored in a folder: an interrupted call resumes from it. Memory does not grow
-with the number of images.
+end, after an error, and from time to time. The learner notes the shards that it has learned, so that the same call
+continues. Memory does not grow with the number of images.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
 from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer
 from adagauss.analytic.moments import MomentSums
-from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import MISFIT, LearnerState
+from adagauss.core.learner_state import LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.folders import PHOTO_SIZE
@@ -43,19 +41,15 @@ from adagauss.data.images import (
 )
 from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
-from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
+from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method
-from adagauss.utils.checkpoint import load_tensors, save_tensors
-from adagauss.utils.files import remove_durably
 from adagauss.utils.process import is_out_of_memory
-from adagauss.utils.progress import Advance, Reporter
+from adagauss.utils.progress import Reporter
 
-KIND = "gathered"
-TOTAL, FEATURES = "total.safetensors", "features.safetensors"
 NOTE = "shards"
-"""Key in the facts of a model or batch that lists its shards."""
-SAVE_SECONDS = 60
-"""Seconds between two writes of the batch of all finished shards."""
+"""Key in the facts of a model that lists its shards."""
+CHECKPOINT_SECONDS = 600
+"""Time after which finished shards are learned; it doubles each time."""
 KEY_BITS = 63
 BATCH, BATCH_BYTES = 256, 2**26
 """Largest number of images, and of encoded bytes, per extraction batch."""
@@ -65,7 +59,7 @@ Finished = dict[str, str]
 
 
 def finished_in(about: Mapping[str, Any]) -> Finished:
-    """The shards listed in the facts of a model or batch."""
+    """The shards listed in the facts of a model."""
     found = about.get(NOTE)
     return {str(place): str(note) for place, note in found.items()} if isinstance(found, dict) else {}
 
@@ -124,31 +118,6 @@ class MomentBatch:
         """Extend the range of pixel values."""
         known = self.scale or PixelScale(low, high)
         self.scale = PixelScale(min(known.low, low), max(known.high, high))
-
-    def save(self, path: Path) -> None:
-        """Write the batch to a file."""
-        held = {"keys": self.keys, "shown": self.shown.contiguous(), "targets": self.targets}
-        tensors = {**{f"sums.{name}": tensor for name, tensor in self.sums.state_dict().items()}, **held}
-        scale = self.scale and [self.scale.low, self.scale.high]
-        facts = {"most": self.most, "labels": self.labels, "scale": scale, NOTE: self.shards}
-        save_tensors(path, KIND, tensors, facts)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a batch from a file, with checks."""
-        tensors, facts = load_tensors(path, KIND)
-        try:
-            sums = MomentSums(0)
-            sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
-            sums.check()
-            keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
-            labels = list(facts["labels"])
-            if len(labels) != sums.classes or shown.shape != (len(keys), sums.width) or len(targets) != len(keys):
-                raise DataError("its tensors have inconsistent shapes")
-            scale = facts["scale"] and PixelScale(*facts["scale"])
-            return cls(sums, int(facts["most"]), labels, keys, shown, targets, scale, finished_in(facts))
-        except MISFIT as error:
-            raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
         self.labels = list(dict.fromkeys([*self.labels, *labels]))
@@ -327,57 +296,48 @@ def _picture(example: Example) -> Image.Image:
 class ShardsReport:
     """What `teach_shards` has learned."""
 
-    folder: Path
     shards: int = 0
     images: int = 0
     known: int = 0
-    """Shards that were finished before, or hold the images of another shard."""
+    """Shards that were learned before, or hold the images of another shard."""
     skipped_images: int = 0
     damaged: list[str] = field(default_factory=list)
     """Messages about skipped shards."""
-    learned: int = 0
-    """Images that the learner has learned, with those of an interrupted call."""
-
-    def clear(self, features: bool = True) -> None:
-        """Remove the stored batches; call this after saving the learner."""
-        files = [self.folder / TOTAL, *self.folder.glob("part-*.safetensors")]  # parts are files of version 0.2
-        remove_durably(self.folder, [*files, *([self.folder / FEATURES] if features else [])])
 
 
 def teach_shards(
     learner: Learner,
     paths: Iterable[Path | str],
-    folder: Path,
+    checkpoint: Callable[[ShardsReport], object] = lambda _: None,
     *,
     jobs: int | None = None,
     skip_bad: bool = False,
     workers: int = 2,
     reporter: Reporter | None = None,
-    on_shard: Callable[[Shard], object] | None = None,
 ) -> ShardsReport:
     """Teach a learner all images of some shards as one task, with constant memory.
 
-    The result equals that of `Learner.learn` with all images at once, up to rounding. The same call resumes after an
-    interruption and counts each shard once.
+    The result equals that of `Learner.learn` with all images at once, up to rounding. After an error or Ctrl-C, the
+    learner has learned the finished shards: the same call with it teaches the others. Each shard counts once.
 
     Args:
-        learner: a learner of an analytic method, after its first task (or its `empty_like`); updated at the end.
+        learner: a learner of an analytic method, after its first task (or its `empty_like`).
         paths: shards, or folders of shards; see `find_shards`. Shards that the learner already holds are skipped.
-        folder: stores finished shards until the learner is saved. Call `ShardsReport.clear` after saving.
+        checkpoint: saves the learner; called when it has learned finished shards: at the end, also after an error, and
+            after `CHECKPOINT_SECONDS`, 3, 7, ... times as many, which are tasks of their own.
         jobs: number of shards that are read at once, with one thread each; None: one shard with all threads.
         skip_bad: skip images that cannot be decoded, and damaged shards, instead of raising an error.
         workers: decoding threads, for one shard at once.
         reporter: shows progress.
-        on_shard: called after each shard.
 
     Raises:
         UnsupportedError: if the method stores more than moments.
         DataError: if a shard is damaged and ``skip_bad`` is off, or has changed since it was learned.
-        WorkerError: if memory is full; finished shards stay in ``folder``.
+        WorkerError: if memory is full.
     """
-    analytic_classifier(learner.method)  # before anything is written
+    teaching = _Teaching(learner, skip_bad, checkpoint)
     reporter, threads = reporter or Reporter(), torch.get_num_threads()
-    shards = find_shards(paths)
+    waiting = [shard for shard in find_shards(paths) if teaching.is_new(shard)]
 
     def summed(index: int, shard: Shard) -> tuple[int, MomentBatch | ShardError, Bad]:
         torch.set_num_threads(threads if jobs is None else 1)  # of the thread that works on the shard
@@ -391,116 +351,75 @@ def teach_shards(
                 raise
             raise WorkerError(f"{shard.name}: out of memory. Use fewer --jobs") from error
 
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / "lock", blocking=False).acquire()
-    except Timeout:
-        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
-    with lock:
-        _check_same_features(learner, folder / FEATURES)
-        total = _Total(learner, ShardsReport(folder), skip_bad)
-        if earlier := len(total.batch.shards.keys() - {shard.place for shard in shards}):
-            reporter.message(f"{folder} holds {earlier} shards of an earlier call; the model will learn them as well")
-        waiting = total.unfinished(shards)
-        run = Parallel(jobs or 1, backend="threading", return_as="generator_unordered", pre_dispatch="2*n_jobs")
-        with reporter.progress("shards", len(waiting)) as advance:
-            try:
-                for index, part, bad in run(delayed(summed)(*one) for one in enumerate(waiting)):
-                    total.add(waiting[index], part, bad, advance)
-                    if on_shard is not None:
-                        on_shard(waiting[index])
-            finally:
-                torch.set_num_threads(threads)
-                total.save()
-        if total.batch.images:
-            teach_batch(learner, total.batch)
-            learner.about = {**learner.about, NOTE: {**total.in_model, **total.batch.shards}}
-    return total.report
+    run = Parallel(jobs or 1, backend="threading", return_as="generator_unordered", pre_dispatch="2*n_jobs")
+    with reporter.progress("shards", len(waiting)) as advance:
+        try:
+            for index, part, bad in run(delayed(summed)(*one) for one in enumerate(waiting)):
+                teaching.add(waiting[index], part, bad)
+                advance(f"{teaching.report.images:,} images")
+        finally:
+            torch.set_num_threads(threads)
+            teaching.learn()
+    return teaching.report
 
 
-def _check_same_features(learner: Learner, path: Path) -> None:
-    """Store a learner without classes next to the finished shards, or compare with the one there."""
-    if not path.exists():
-        learner.empty_like().save(path)
-        return
-    try:
-        check_features(learner.network.extractor, Learner.load(path).network.extractor)
-    except DataError:
-        raise DataError(
-            f"{path.parent} holds shards computed with different features. Use the model they were computed for, or "
-            "delete the folder"
-        ) from None
+class _Teaching:
+    """The sum of all finished shards that the learner has not learned yet."""
 
-
-class _Total:
-    """The batch of all finished shards that the model has not learned yet, and its file.
-
-    The file lists the shards that are in it, so both change together: if the process is killed at any moment, no shard
-    counts twice, and the shards of the last `SAVE_SECONDS` are read again.
-    """
-
-    def __init__(self, learner: Learner, report: ShardsReport, skip_bad: bool) -> None:
-        self.in_model = finished_in(learner.about)
-        self.batch = empty_batch(learner)
-        self.report = report
+    def __init__(self, learner: Learner, skip_bad: bool, checkpoint: Callable[[ShardsReport], object]) -> None:
+        self.report = ShardsReport()
+        self._learner = learner
+        self._batch = empty_batch(learner)
         self._skip_bad = skip_bad
-        self._classes = learner.classes
-        self._path = report.folder / TOTAL
-        self._saved = monotonic()
-        if self._path.exists():
-            stored = MomentBatch.load(self._path)
-            if digests(stored.shards) & digests(self.in_model):  # saved, but interrupted before `clear`
-                report.clear(features=False)
-            else:
-                self.batch.merge_(stored)
-        report.learned = self.batch.images
+        self._checkpoint = checkpoint
+        self._pause, self._last = CHECKPOINT_SECONDS, monotonic()
 
-    def unfinished(self, shards: list[Shard]) -> list[Shard]:
-        """The shards left to process; a shard whose files have changed is an error, since it would count twice."""
-        finished, left = {**self.in_model, **self.batch.shards}, []
-        for shard in shards:
-            stamp = finished.get(shard.place, "").partition(" ")[0]
-            if not stamp:
-                left.append(shard)
-            elif stamp == shard.stamp():
-                self.report.known += 1
-            else:
-                self._damaged(
-                    f"{shard.name} has changed since it was learned, and its images would count twice. Put the new "
-                    "images into a new shard"
-                )
-        return left
+    @property
+    def _finished(self) -> Finished:
+        return {**finished_in(self._learner.about), **self._batch.shards}
 
-    def add(self, shard: Shard, part: MomentBatch | ShardError, bad: Bad, advance: Advance) -> None:
+    def is_new(self, shard: Shard) -> bool:
+        """Whether a shard is to be read; one whose files have changed is an error, since it would count twice."""
+        stamp = self._finished.get(shard.place, "").partition(" ")[0]
+        if stamp == shard.stamp():
+            self.report.known += 1
+        elif stamp:
+            self._damaged(
+                f"{shard.name} has changed since it was learned, and its images would count twice. Put the new "
+                "images into a new shard"
+            )
+        return not stamp
+
+    def add(self, shard: Shard, part: MomentBatch | ShardError, bad: Bad) -> None:
         """Add the batch of a shard, or record why the shard is unusable."""
         if isinstance(part, ShardError):
             self._damaged(str(part))
             return
         try:
-            check_one_kind([*self._classes, *self.batch.labels, *part.labels])
+            check_one_kind([*self._learner.classes, *self._batch.labels, *part.labels])
         except DataError as error:
             self._damaged(f"{shard.name}: its labels do not match the earlier ones ({error})")
             return
-        if digests(part.shards) & digests(self.in_model):
+        if digests(part.shards) & digests(self._finished):
             self.report.known += 1
-        elif digests(part.shards) & digests(self.batch.shards):
-            self.report.known += 1
-            self.batch.shards |= part.shards
-        else:
-            self.batch.merge_(part)
-            self.report.shards += 1
-            self.report.images += part.images
-            self.report.learned += part.images
-            self.report.skipped_images += len(bad)
-        if monotonic() - self._saved > SAVE_SECONDS:
-            self.save()
-        advance(f"{self.report.images:,} images")
+            self._batch.shards |= part.shards
+            return
+        self._batch.merge_(part)
+        self.report.shards += 1
+        self.report.images += part.images
+        self.report.skipped_images += len(bad)
+        if monotonic() - self._last > self._pause:
+            self.learn()
+            self._pause, self._last = 2 * self._pause, monotonic()
 
-    def save(self) -> None:
-        """Write the batch."""
-        if self.batch.images:
-            self.batch.save(self._path)
-            self._saved = monotonic()
+    def learn(self) -> None:
+        """Learn the finished shards."""
+        if self._batch.images:
+            finished = self._finished
+            teach_batch(self._learner, self._batch)
+            self._learner.about = {**self._learner.about, NOTE: finished}
+            self._batch = empty_batch(self._learner)
+            self._checkpoint(self.report)
 
     def _damaged(self, message: str) -> None:
         if not self._skip_bad:

@@ -79,7 +79,8 @@ class Change:
     path: Path
     action: str
     found: tuple[int, ...] | None
-    """Version of the file when it was locked; None if there was none."""
+    """Version of the file when it was locked, or last saved; None if there was none."""
+    saved: bool = False
 
     def save(self, model: IncrementalClassifier, **facts: Any) -> None:
         """Replace the file, and add the change to the history of the model."""
@@ -92,11 +93,12 @@ class Change:
             model.save(self.path)
         except UnicodeEncodeError as error:
             raise DataError(f"a class name cannot be stored ({error.reason}): rename its folder") from None
+        self.found, self.saved = file_version(self.path), True
 
     def outcome(self) -> str:
         """Tell whether the file was replaced, for the message after Ctrl-C."""
-        if file_version(self.path) != self.found:
-            return f"the change was complete, and is saved in {self.path}"
+        if self.saved or file_version(self.path) != self.found:  # stopped while or after it was saved
+            return f"what was complete is saved in {self.path}"
         return f"{self.path} is unchanged" if self.found else f"{self.path} was not created; run the same command again"
 
 
@@ -204,8 +206,8 @@ def teach(
     """Create a model, or teach it more: new classes, more images of known classes, or both.
 
     The model stores no images. MODEL is replaced as a whole at the end, so that stopping the command leaves it
-    unchanged. Shards are read once, with constant memory. Finished shards are stored in the folder MODEL.shards: the
-    same command resumes, and learns each shard once.
+    unchanged. Shards are read once, with constant memory. A stopped command has taught the finished shards: the same
+    command teaches the others, each once.
     """
     if features_from is not None:
         check_model(features_from)
@@ -313,58 +315,30 @@ def _images(classifier: IncrementalClassifier) -> Counter[object]:
 
 
 def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) -> None:
-    from adagauss.analytic.batches import teach_shards
+    from adagauss.analytic.batches import sample_images, teach_shards
+    from adagauss.data.shards import find_shards
 
     given = context.params
-    folder = model.with_name(f"{model.name}.shards")
     started = perf_counter()
-    with (
-        change_model(model, "teach") as change,
-        stoppable(f"finished shards are stored in {folder}; the same command resumes"),
-    ):
-        classifier = _open_for_shards(context, model, sources, folder)
+    with change_model(model, "teach") as change:
+        shards = find_shards(sources)  # a wrong path is an error before a model is made
+        classifier = _open_or_create(context, model)
+        if not model.exists() and given["features_from"] is None:
+            classifier = classifier.partial_fit(*sample_images(shards)).empty_like()
         report = teach_shards(
             classifier.learner_,
             sources,
-            folder,
+            lambda done: change.save(classifier, shards=done.shards, images=done.images),
             jobs=given["jobs"],
             skip_bad=given["skip_bad_images"],
             reporter=reporter_for(given["quiet"]),
         )
-        if report.learned:
-            change.save(classifier, shards=report.shards, images=report.learned)
-        report.clear()
     taught = f"Taught {counted(report.images, 'image')} from {counted(report.shards, 'shard')}"
     say(f"{taught} in {perf_counter() - started:.1f} s; {counted(report.known, 'shard')} already learned.")
     if report.skipped_images:
         say(f"{counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
     say(*first_lines([f"Skipped: {reason}" for reason in report.damaged], MOST_DAMAGED, "more shards"))
     report_saved(model, classifier)
-
-
-def _open_for_shards(
-    context: typer.Context, model: Path, sources: Sequence[Path], folder: Path
-) -> IncrementalClassifier:
-    """The model in the file, one that an interrupted command has started, or a new one."""
-    from adagauss.analytic.batches import FEATURES, sample_images
-    from adagauss.data.shards import find_shards
-
-    shards = find_shards(sources)
-    classifier = _open_or_create(context, model)
-    if model.exists():
-        return classifier
-    if (folder / FEATURES).exists():
-        started = open_model(folder / FEATURES, quiet=context.params["quiet"])
-        names = ("method", "settings", "image_size", "resize_mode")
-        if any(started.stored_params()[name] != classifier.stored_params()[name] for name in names):
-            raise ConfigError(
-                f"{folder} holds shards for a model with other settings: use the same settings, or delete the folder"
-            )
-        return started
-    if context.params["features_from"] is None:
-        classifier = classifier.partial_fit(*sample_images(shards)).empty_like()
-    classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
-    return classifier
 
 
 def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
