@@ -60,6 +60,12 @@ def test_files_choose_the_mode_of_pictures_in_memory(tmp_path: Path) -> None:
     assert classifier().fit(tmp_path).learner_.resize_mode == "stretch"
 
 
+def test_lists_of_arrays_choose_the_mode_of_pictures() -> None:
+    images, labels = pictures(centre=False, number=6)
+    arrays = [np.asarray(image) for image in images]
+    assert classifier().fit(arrays, labels).learner_.resize_mode == "stretch"
+
+
 def test_usual_photographs_are_cropped_without_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     def compare(*_: object) -> float:
         raise AssertionError("the modes were compared")

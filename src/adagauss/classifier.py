@@ -28,12 +28,13 @@ from adagauss.data.dataset import Trait
 from adagauss.data.decode import ResizeMode
 from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.data.inputs import (
+    PHOTOGRAPHS,
     ImagesLike,
     ImageSpec,
     check_one_kind,
     class_folder_images,
-    detect_input_kind,
     median_proportion,
+    peek,
     pixel_statistics,
     read_images,
 )
@@ -148,8 +149,9 @@ class IncrementalClassifier:
         return self._learn(getattr(self, "learner_", None), images, labels)
 
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
-        images, photographs = detect_input_kind(images)
-        method = self._method(photographs) if learner is None else None  # settings are checked before images are read
+        images, first = peek(images)
+        # Settings are checked before images are read.
+        method = self._method(photographs=isinstance(first, PHOTOGRAPHS)) if learner is None else None
         mode, data = self._labelled(learner, images, labels)
         if method is not None:
             learner = self._new_learner(method, data)

@@ -7,6 +7,7 @@ import sys
 import tarfile
 import types
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from adagauss.data import dataset
 from adagauss.data import download as fetching
-from adagauss.data.dataset import Download, Source, dataset_info, datasets
+from adagauss.data.dataset import dataset_info, datasets
 from adagauss.data.download import extract, fetch
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import LineReporter
@@ -38,51 +39,44 @@ def zip_of(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "", unpack: bool = True) -> None:
-    downloads = tuple(
-        Download(f"https://example.org/{file.name}", f"md5:{hashlib.md5(file.read_bytes()).hexdigest()}")
-        for file in files
-    )
-    toy = replace(dataset_info("cifar100"), name="toy", source=Source(folder, downloads, unpack))
+def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], unpack_into: str | None = "") -> None:
+    downloads = {f"https://example.org/{file.name}": hashlib.md5(file.read_bytes()).hexdigest() for file in files}
+    toy = replace(dataset_info("cifar100"), name="toy", folder="toy", downloads=downloads, unpack_into=unpack_into)
     monkeypatch.setitem(dataset._DATASETS._entries, "toy", (toy, "tests", "toy"))
 
 
-class LocalRetriever:
-    """Stands in for the network: hands out files of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.urls: list[str] = []
-
-    def __call__(self, download: Download, file: Path) -> None:
-        self.urls.append(download.url)
-        shutil.copy(self.folder / download.name, file)
-
-
-def offline(download: Download, file: Path) -> None:
-    raise ConnectionError("no network")
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands in for the network."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    monkeypatch.setattr(fetching, "retrieve", lambda url, md5, file, _: shutil.copy(folder / file.name, file))
+    return folder
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Path:
-    (tmp_path / "server").mkdir()
-    return tmp_path / "server"
+def offline(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function that takes the network away."""
+
+    def fail(*_: object) -> None:
+        raise ConnectionError("no network")
+
+    return lambda: monkeypatch.setattr(fetching, "retrieve", fail)
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
 def test_fetch_extracts_once_downloaded(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, pack: Any
+    tmp_path: Path, server: Path, offline: Callable[[], None], monkeypatch: pytest.MonkeyPatch, pack: Any
 ) -> None:
     archive = pack(server / "toy.archive", {"toy/a.txt": b"a", "toy/deep/b.txt": b"b"})
     register(monkeypatch, [archive])
-    retriever = LocalRetriever(server)
     root = tmp_path / "data"
-    assert fetch("toy", root, retriever=retriever) == root
+    assert fetch("toy", root) == root
     assert (root / "toy" / "deep" / "b.txt").read_bytes() == b"b"
-    assert retriever.urls == ["https://example.org/toy.archive"]
     (root / "toy" / "a.txt").unlink()
     (root / "toy" / "own.txt").write_text("mine", encoding="utf-8")
-    fetch("toy", root, retriever=offline)  # mends what is missing from the archive kept
+    offline()
+    fetch("toy", root)  # mends what is missing from the archive kept
     assert (root / "toy" / "a.txt").read_bytes() == b"a"
     assert (root / "toy" / "own.txt").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in root.iterdir()) == ["downloads", "toy"]
@@ -91,26 +85,27 @@ def test_fetch_extracts_once_downloaded(
 def test_plain_files_go_to_their_folder(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one.gz", "two.gz"):
         (server / name).write_bytes(name.encode())
-    register(monkeypatch, [server / "one.gz", server / "two.gz"], folder="toy", unpack=False)
-    folder = fetch("toy", tmp_path / "data", retriever=LocalRetriever(server))
+    register(monkeypatch, [server / "one.gz", server / "two.gz"], unpack_into=None)
+    folder = fetch("toy", tmp_path / "data")
     assert sorted(path.name for path in folder.iterdir()) == ["one.gz", "two.gz"]
 
 
 def test_offline_says_what_to_put_where_and_takes_it(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, offline: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = zip_of(server / "toy.zip", {"toy/a.txt": b"a"})
+    archive = zip_of(tmp_path / "toy.zip", {"toy/a.txt": b"a"})
     register(monkeypatch, [archive])
+    offline()
     root = tmp_path / "data"
     place = root / "downloads" / "toy.zip"
     with pytest.raises(DataError, match=r"https://example\.org/toy\.zip could not be downloaded") as raised:
-        fetch("toy", root, retriever=offline)
+        fetch("toy", root)
     assert str(place) in str(raised.value)
     place.write_bytes(b"half a file")
     with pytest.raises(DataError, match="or incomplete"):
-        fetch("toy", root, retriever=offline)
+        fetch("toy", root)
     shutil.copy(archive, place)
-    fetch("toy", root, retriever=offline)
+    fetch("toy", root)
     assert (root / "toy" / "a.txt").exists()
 
 
@@ -119,7 +114,7 @@ def test_a_file_with_another_checksum_is_refused(tmp_path: Path, server: Path, m
     register(monkeypatch, [archive])
     zip_of(archive, {"toy/a.txt": b"changed"})
     with pytest.raises(DataError, match="not the official one"):
-        fetch("toy", tmp_path / "data", retriever=LocalRetriever(server))
+        fetch("toy", tmp_path / "data")
     assert not (tmp_path / "data" / "toy").exists()
 
 
@@ -175,12 +170,11 @@ def test_names_that_cannot_be_fetched(tmp_path: Path) -> None:
 
 def test_the_table_of_sources_is_sound() -> None:
     for info in datasets().values():
-        assert not (info.source and info.manual), info.name
-        for download in info.source.downloads if info.source else ():
-            algorithm, _, digest = download.checksum.partition(":")
-            assert len(bytes.fromhex(digest)) == hashlib.new(algorithm).digest_size
-            assert download.url.startswith("http")
-            assert "/" not in download.name
+        assert not (info.downloads and info.manual), info.name
+        for url, md5 in info.downloads.items():
+            assert len(bytes.fromhex(md5)) == 16
+            assert url.startswith("http")
+            assert not url.endswith("/")
 
 
 def test_pooch_is_given_address_checksum_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,17 +191,17 @@ def test_pooch_is_given_address_checksum_and_place(tmp_path: Path, monkeypatch: 
 
     pooch = types.SimpleNamespace(retrieve=retrieve, HTTPDownloader=lambda progressbar, **_: progressbar)
     monkeypatch.setitem(sys.modules, "pooch", pooch)
-    download = Download("https://example.org/a.zip", "md5:00")
+    url = "https://example.org/a.zip"
     lines = io.StringIO()
     ticks = iter(range(0, 1000, 10))
-    fetching.retrieve(download, tmp_path / "a.zip", LineReporter(Console(file=lines), lambda: float(next(ticks))))
+    fetching.retrieve(url, "00", tmp_path / "a.zip", LineReporter(Console(file=lines), lambda: float(next(ticks))))
     assert lines.getvalue() == "a.zip, MB: 4/10\n", "what pooch counts a second time is not shown"
     (call,) = calls
-    assert (call["url"], call["known_hash"]) == (download.url, "md5:00")
+    assert (call["url"], call["known_hash"]) == (url, "md5:00")
     assert Path(call["path"]) / call["fname"] == tmp_path / "a.zip"
 
 
-def test_pooch_downloads_over_http(tmp_path: Path, server: Path) -> None:
+def test_pooch_downloads_over_http(tmp_path: Path) -> None:
     import functools
     import http.server
     import threading
@@ -216,25 +210,23 @@ def test_pooch_downloads_over_http(tmp_path: Path, server: Path) -> None:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
+    server = tmp_path / "server"
+    server.mkdir()
     content = b"content" * 1000
     (server / "a.bin").write_bytes(content)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(server))) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{web.server_port}/a.bin"
-        fetching.retrieve(Download(url, f"md5:{hashlib.md5(content).hexdigest()}"), tmp_path / "a.bin")
+        fetching.retrieve(url, hashlib.md5(content).hexdigest(), tmp_path / "a.bin")
         web.shutdown()
     assert (tmp_path / "a.bin").read_bytes() == content
 
 
-def test_a_failed_fetch_leaves_no_empty_dataset_behind(tmp_path: Path) -> None:
+def test_a_failed_fetch_leaves_no_empty_dataset_behind(tmp_path: Path, offline: Callable[[], None]) -> None:
+    offline()
     with pytest.raises(DataError, match="could not be downloaded"):
-        fetch("mnist", tmp_path / "new" / "data", retriever=offline)
-    assert not (tmp_path / "new").exists()
-    (tmp_path / "mnist").mkdir()
-    (tmp_path / "mnist" / "own.txt").touch()
-    with pytest.raises(DataError, match="could not be downloaded"):
-        fetch("mnist", tmp_path, retriever=offline)
-    assert (tmp_path / "mnist" / "own.txt").exists()
+        fetch("mnist", tmp_path)
+    assert not (tmp_path / "mnist").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from adagauss.core.learn import Learner
 from adagauss.data import fingerprint as module
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprint
-from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelScale, pixel_scale, pixel_scale_warning
+from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelScale, merge_pixel_scales, pixel_scale
 from adagauss.methods import make_method
 from adagauss.utils.files import open_regular
 
@@ -136,20 +136,18 @@ PHOTOS = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8
     ids=["whole numbers in 0..1", "divided twice", "four bits", "black"],
 )
 def test_pixels_on_another_scale_are_noticed_both_ways(pixels: Any) -> None:
-    warning = pixel_scale_warning(scale_of(PHOTOS), scale_of(pixels))
-    assert warning is not None
-    assert "they seem to be on another scale" in warning
-    back = pixel_scale_warning(scale_of(pixels), scale_of(PHOTOS))
-    assert back is not None
-    assert "earlier images seem" in back
+    with pytest.warns(UserWarning, match="they seem to be on another scale"):
+        merge_pixel_scales(scale_of(PHOTOS), scale_of(pixels))
+    with pytest.warns(UserWarning, match="earlier images seem"):
+        assert merge_pixel_scales(scale_of(pixels), scale_of(PHOTOS)).high == 255
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("pixels", [PHOTOS, PHOTOS / 255, PHOTOS // 3, PHOTOS[:1], np.full_like(PHOTOS, 40)])
 def test_pixels_on_the_same_scale_give_no_warning(pixels: Any) -> None:
-    assert pixel_scale_warning(scale_of(PHOTOS), scale_of(pixels)) is None
-    assert pixel_scale_warning(scale_of(pixels), scale_of(PHOTOS)) is None
-    black = PixelScale(0, 0)
-    assert pixel_scale_warning(black, black) is None
+    merge_pixel_scales(scale_of(PHOTOS), scale_of(pixels))
+    merge_pixel_scales(scale_of(pixels), scale_of(PHOTOS))
+    merge_pixel_scales(PixelScale(0, 0), PixelScale(0, 0))
 
 
 def part_of(pixels: Any, label: str) -> LabelledImages:

@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from adagauss.data import image_files
 from adagauss.data.decode import decode_image
-from adagauss.data.image_files import FileImages, load_files
+from adagauss.data.image_files import FileImages
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter
 
@@ -109,14 +110,15 @@ def test_one_channel(tmp_path: Path, write_image: Any) -> None:
     assert everything(images).shape == (1, 1, 6, 6)
 
 
-def test_memory_demand_and_worker_numbers_all_give_the_same(paths: list[Path]) -> None:
-    held = FileImages(paths, 6, workers=1)
-    many = FileImages(paths, 6, workers=4)
-    on_demand = FileImages(paths, 6, workers=3, cache_bytes=0)
+def test_memory_demand_and_worker_numbers_all_give_the_same(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    held = FileImages(paths, 6)
+    on_demand = FileImages(paths, 6, cache_bytes=0)
+    monkeypatch.setattr(image_files, "WORKERS", 1)
+    alone = FileImages(paths, 6)
     assert held.in_memory
     assert not on_demand.in_memory
     chosen = torch.tensor([5, 0, 5, 3])
-    for images in (many, on_demand):
+    for images in (alone, on_demand):
         assert torch.equal(images.batch(chosen), held.batch(chosen))
     assert held.batch(chosen).dtype == torch.uint8
     assert len(held) == len(on_demand) == 7
@@ -156,14 +158,12 @@ def test_only_a_few_bad_images_are_named(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("budget", [0, 2**20])
-def test_skipped_images_take_their_labels_along(
+def test_positions_of_skipped_images_are_known(
     paths: list[Path], budget: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     sound = FileImages(paths, 6)
     truncate(paths[1])
-    targets = torch.arange(7) * 10
-    images, kept_targets = load_files(paths, targets, 6, skip_bad_images=True, cache_bytes=budget)
-    assert kept_targets.tolist() == [0, 20, 30, 40, 50, 60]
+    images = FileImages(paths, 6, skip_bad=True, cache_bytes=budget)
     assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
     assert torch.equal(everything(images), sound.batch(images.kept))
     assert "1.png" in caplog.text
@@ -183,16 +183,11 @@ def test_nothing_usable(paths: list[Path]) -> None:
     for path in paths:
         path.write_bytes(b"")
     with pytest.raises(DataError, match="none of 7 images"):
-        FileImages(paths, 6, skip_bad_images=True)
+        FileImages(paths, 6, skip_bad=True)
     with pytest.raises(DataError, match="no image files"):
         FileImages([], 6)
     with pytest.raises(DataError, match="size"):
         FileImages(paths, 0)
-
-
-def test_labels_must_fit(paths: list[Path]) -> None:
-    with pytest.raises(DataError, match="7 image files but 2 labels"):
-        load_files(paths, torch.zeros(2), 6)
 
 
 def test_progress_knows_the_total(paths: list[Path]) -> None:
@@ -204,5 +199,5 @@ def test_progress_knows_the_total(paths: list[Path]) -> None:
 
 def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     truncate(paths[3])
-    FileImages(paths, 6, skip_bad_images=True)
+    FileImages(paths, 6, skip_bad=True)
     assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]

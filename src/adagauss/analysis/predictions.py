@@ -131,7 +131,7 @@ def contact_sheet(predictions: Sequence[LabelledPrediction], title: str) -> Figu
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, predictions, strict=False):
-        axes.imshow(np.moveaxis(decode_image(Path(one.name), SIDE, 3, None), 0, 2))
+        axes.imshow(np.moveaxis(decode_image(Path(one.name), SIDE), 0, 2))
         predicted = f"{shown(one.predicted, 26)} {100 * one.probability:.0f} %"
         file = shown(Path(one.name).name, 26, keep_end=True)
         axes.set_title(f"{predicted}\nis {shown(one.true, 23)}\n{file}", fontsize=7)

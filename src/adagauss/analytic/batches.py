@@ -37,7 +37,7 @@ from adagauss.data.images import (
     PixelScale,
     check_labels_exact,
     evenly_spaced,
-    merge_pixel_ranges,
+    merge_pixel_scales,
 )
 from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
@@ -177,7 +177,7 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     classifier.check(learner.network, len({*learner.classes, *part.labels}), runtime)
     learner._change(after)
     if part.scale is not None:
-        learner.scale = merge_pixel_ranges(learner.scale, part.scale)
+        learner.scale = merge_pixel_scales(learner.scale, part.scale)
 
 
 def empty_batch(learner: Learner) -> MomentBatch:

@@ -41,7 +41,8 @@ from adagauss.data.images import (
     LabelledImages,
     PixelScale,
     check_labels_exact,
-    update_pixel_range,
+    merge_pixel_scales,
+    pixel_scale,
 )
 from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
@@ -226,7 +227,7 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        scale = update_pixel_range(self.scale, data.images)
+        scale = merge_pixel_scales(self.scale, pixel_scale(data.images))
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.images import LabelledImages
+from adagauss.data.images import CACHE_BYTES, LabelledImages
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import Registry
@@ -51,47 +51,18 @@ class ReadOptions:
     root: Path = Path("data")
     size: int | None = None
     """Image files are resized to this side in pixels; None: the dataset's default."""
-    cache_bytes: int = 4 * 2**30
+    cache_bytes: int = CACHE_BYTES
     """Memory limit for decoded images; beyond it, images are decoded at every use."""
-    workers: int = 2
     skip_bad_images: bool = False
     path: Path | None = None
     """The path after the colon in a name such as ``folder:PATH``."""
     reporter: Reporter = field(default_factory=Reporter)
     """Reports the progress of decoding."""
-    max_pixels: int | None = None
-    """Largest number of pixels of an image file before resizing; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
-
-
-@dataclass(frozen=True)
-class Download:
-    """One file: its address, and its checksum as ``algorithm:hex``."""
-
-    url: str
-    checksum: str
-
-    @property
-    def name(self) -> str:
-        return self.url.rsplit("/", 1)[1]
-
-
-@dataclass(frozen=True)
-class Source:
-    """The official files of a dataset, and the folder below the data root for them or their content."""
-
-    folder: str
-    downloads: tuple[Download, ...]
-    extract: bool = True
-
-
-def archive(url: str, md5: str) -> Source:
-    """One archive that is unpacked into the data root."""
-    return Source("", (Download(url, f"md5:{md5}"),))
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A registered dataset: what `adagauss datasets` shows, and the function that reads it."""
+    """A registered dataset: what `adagauss list datasets` shows, and the function that reads it."""
 
     name: str
     title: str
@@ -110,8 +81,10 @@ class DatasetInfo:
     traits: tuple[Trait, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Dotted settings of augmentation and network that suit its images."""
-    source: Source | None = None
-    """What `adagauss datasets fetch` downloads."""
+    downloads: Mapping[str, str] = field(default_factory=dict)
+    """The official files that can be downloaded: MD5 checksums by address."""
+    unpack_into: str | None = ""
+    """Folder below the data root for the content of these archives; None: they are copied to the dataset's folder."""
     manual: str = ""
     """How to obtain it by hand, if it cannot be downloaded."""
 
@@ -125,8 +98,8 @@ class DatasetInfo:
 
     @property
     def fetchable(self) -> bool:
-        """Whether `adagauss datasets fetch` can download it."""
-        return self.source is not None
+        """Whether `adagauss list datasets --fetch` can download it."""
+        return bool(self.downloads)
 
     def present(self, root: Path) -> bool:
         """Whether its files seem to be present; only reading them is a full check."""
@@ -210,12 +183,12 @@ def how_to_get(name: str) -> str:
     """How to get a dataset; empty if its source is unknown.
 
     >>> how_to_get("cifar100")
-    '`adagauss datasets fetch cifar100` gets it.'
+    '`adagauss list datasets --fetch cifar100` gets it.'
     """
     info = datasets().get(name)
     if info is None:
         return ""
-    return f"`adagauss datasets fetch {name}` gets it." if info.fetchable else info.manual
+    return f"`adagauss list datasets --fetch {name}` gets it." if info.fetchable else info.manual
 
 
 def dataset_error(name: str, problem: str) -> DataError:

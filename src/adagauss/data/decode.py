@@ -62,7 +62,6 @@ def decode_image(
     path: Path | BinaryIO,
     size: int,
     channels: int = 3,
-    max_pixels: int | None = None,
     mode: ResizeMode | None = "crop",
 ) -> Pixels:
     """Decode an image to ``(channels, size, size)``: upright, and resized by `fitted`.
@@ -73,7 +72,7 @@ def decode_image(
     that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
     may also be an open binary stream.
     """
-    with _opened(path, max_pixels) as image:
+    with _opened(path) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
         _check_scans(image)
@@ -129,21 +128,15 @@ def inner_size(across: int, down: int, height: int, width: int) -> tuple[int, in
     return max(1, across * height // down), height
 
 
-def check_header(path: Path, max_pixels: int | None = None) -> None:
-    """Raise if the header is not that of a readable image; much faster than decoding."""
-    with _opened(path, max_pixels):
-        pass
-
-
-def image_size(path: Path | BinaryIO) -> tuple[int, int]:
-    """Width and height, from the header."""
-    with _opened(path, None) as image:
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height, from the header; raises if it is not that of a readable image."""
+    with _opened(path) as image:
         return image.size
 
 
-def pixel_limit(given: int | None = None) -> int:
-    """Limit for the pixels of an image file: as given, from the environment, or `MAX_PIXELS`."""
-    text = os.environ.get(MAX_PIXELS_VARIABLE, "") if given is None else str(given)
+def pixel_limit() -> int:
+    """Limit for the pixels of an image file: from the environment, or `MAX_PIXELS`."""
+    text = os.environ.get(MAX_PIXELS_VARIABLE, "")
     if not text:
         return MAX_PIXELS
     if not text.isdecimal() or not 1 <= len(text) <= 15 or int(text) < 1:
@@ -152,8 +145,8 @@ def pixel_limit(given: int | None = None) -> int:
 
 
 @contextmanager
-def _opened(path: Path | BinaryIO, max_pixels: int | None) -> Iterator[Image.Image]:
-    limit = pixel_limit(max_pixels)
+def _opened(path: Path | BinaryIO) -> Iterator[Image.Image]:
+    limit = pixel_limit()
     try:
         stream = open_regular(path) if isinstance(path, Path) else nullcontext(path)
     except IrregularFileError:
@@ -247,7 +240,7 @@ def _scans(image: Image.Image) -> int:
 
 def is_cheap(content: bytes | bytearray) -> bool:
     """Whether decoding this file takes less than a second, as its header and its scans show."""
-    with _opened(io.BytesIO(content), None) as image:
+    with _opened(io.BytesIO(content)) as image:
         return image.format in CHEAP_FORMATS and image.width * image.height * _scans(image) <= CHEAP_PIXELS
 
 
@@ -314,7 +307,7 @@ def _decode_images(connection: Connection, seconds: float) -> None:
         if timer is not None:
             timer(signal.ITIMER_PROF, seconds)
         try:
-            pixels = decode_image(io.BytesIO(content), size, channels, mode=mode)
+            pixels = decode_image(io.BytesIO(content), size, channels, mode)
             answer = b"=" + struct.pack("<II", *pixels.shape[1:]) + pixels.tobytes()
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             answer = b"!" + (str(error) or type(error).__name__).encode("utf-8", "replace")

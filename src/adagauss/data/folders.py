@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
-from adagauss.data.image_files import load_files
+from adagauss.data.image_files import FileImages
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
-
-@dataclass
-class FileList:
-    """Image files with one class number per file."""
-
-    paths: list[Path] = field(default_factory=list)
-    targets: list[int] = field(default_factory=list)
-
-    def add(self, paths: Sequence[Path], target: int) -> None:
-        """Append images of one class."""
-        self.paths.extend(paths)
-        self.targets.extend([target] * len(paths))
+Files = list[tuple[Path, int]]
+"""Image files, each with its class number."""
 
 
 def file_dataset(
     name: str,
     classes: Sequence[Label],
-    train: FileList,
-    test: FileList,
+    train: Files,
+    test: Files,
     options: ReadOptions,
     *,
     size: int = PHOTO_SIZE,
@@ -46,39 +36,32 @@ def file_dataset(
 
     Training and test images share the memory limit; training images come first, since they are read most often.
     """
-    side = options.size or size
-    budget = options.cache_bytes
+    side, budget = options.size or size, options.cache_bytes
     parts: list[LabelledImages] = []
     for part, files in (("training", train), ("test", test)):
-        _need_every_class(name, part, classes, files.targets, "in its files")
-        images, targets = load_files(
-            files.paths,
-            torch.tensor(files.targets, dtype=torch.long),
+        _need_every_class(f"{name}: {{}} of {{}} classes have no {part} images in its files", classes, files)
+        images = FileImages(
+            [path for path, _ in files],
             side,
             channels=channels,
-            workers=options.workers,
             cache_bytes=budget,
-            skip_bad_images=options.skip_bad_images,
-            max_pixels=options.max_pixels,
+            skip_bad=options.skip_bad_images,
             reporter=options.reporter,
         )
-        _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
+        files = [files[position] for position in images.kept.tolist()]
+        _need_every_class(
+            f"{name}: {{}} of {{}} classes have no {part} images after bad ones were skipped", classes, files
+        )
         if images.in_memory:
             budget -= len(images) * channels * side * side
+        targets = torch.tensor([target for _, target in files], dtype=torch.long)
         parts.append(LabelledImages(images, targets, tuple(classes)))
-    return Dataset(name, parts[0], parts[1], mean=mean, std=std)
+    return Dataset(name, parts[0], parts[1], mean, std)
 
 
-def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str) -> None:
-    absent = sorted(set(range(len(classes))) - set(targets))
-    if absent:
-        raise DataError(
-            f"{name}: {len(absent)} of {len(classes)} classes have no {part} images {when}, "
-            f"the first being {classes[absent[0]]!r}"
-        )
-
-
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+def _need_every_class(message: str, classes: Sequence[Label], files: Files) -> None:
+    if absent := sorted({*range(len(classes))} - {target for _, target in files}):
+        raise DataError(f"{message.format(len(absent), len(classes))}, the first being {classes[absent[0]]!r}")
 
 
 def require(path: Path, dataset: str) -> Path:
@@ -90,32 +73,32 @@ def require(path: Path, dataset: str) -> Path:
     return path
 
 
-def require_files(paths: Sequence[Path], dataset: str) -> None:
-    """Raise if files that a dataset lists are missing: it was only partly extracted."""
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
+def require_files(files: Files, dataset: str) -> Files:
+    """Return files that a dataset lists, or raise if some are missing: it was only partly extracted."""
+    if missing := [path for path, _ in files if not path.is_file()]:
         raise dataset_error(
             dataset,
-            f"{len(missing)} of {len(paths)} listed images are missing, the first expected at "
-            f"{missing[0]}: the dataset seems to be only partly extracted",
+            f"{len(missing)} of {len(files)} listed images are missing, the first expected at {missing[0]}: the "
+            "dataset seems to be only partly extracted",
         )
+    return files
 
 
-def text_of(path: Path, dataset: str) -> str:
-    """A text file in UTF-8 that belongs to a dataset."""
+def lines_of(path: Path, dataset: str) -> list[str]:
+    """The lines of a text file in UTF-8 that belongs to a dataset, without empty ones."""
     try:
-        return require(path, dataset).read_text(encoding="utf-8")
+        text = require(path, dataset).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise dataset_error(dataset, f"{path} cannot be read ({error})") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def table(path: Path, dataset: str) -> list[tuple[str, str]]:
     """A text file of ``key value`` lines, as used by many datasets for labels and splits."""
-    lines = text_of(path, dataset).splitlines()
-    rows = [line.split(maxsplit=1) for line in lines if line.strip()]
+    rows = [line.split(maxsplit=1) for line in lines_of(path, dataset)]
     if not rows or any(len(row) != 2 for row in rows):
         raise dataset_error(dataset, f"{path} is empty or damaged")
-    return [(row[0], row[1].strip()) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def class_folders(folder: Path, dataset: str) -> list[Path]:
@@ -128,15 +111,15 @@ def class_folders(folder: Path, dataset: str) -> list[Path]:
 
 def images_below(folder: Path, dataset: str) -> list[Path]:
     """All image files in a class folder and its subfolders, sorted by path; at least one."""
-    found = image_files(folder)
+    found = image_files(require(folder, dataset))
     if not found:
         raise DataError(f"{dataset}: class folder {folder} holds no images: fill it or remove it")
     return found
 
 
-def image_files(folder: Path) -> list[Path]:
-    """All image files in a folder and its subfolders, sorted by path; there may be none."""
-    return sorted(_images(folder))
+def files_of_classes(folders: Sequence[Path], dataset: str) -> Files:
+    """All image files of class folders, numbered in the given order."""
+    return [(path, target) for target, folder in enumerate(folders) for path in images_below(folder, dataset)]
 
 
 def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
@@ -147,25 +130,27 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
 
 
 def split_by_class(
-    dataset: str, folders: Sequence[Path], test_share: float, seeds: Sequence[int]
-) -> tuple[FileList, FileList]:
-    """Split the images of each class folder into training and test, with one seed per class.
+    dataset: str, folders: Sequence[Path], test_share: float, *, same_seed: bool = True
+) -> tuple[Files, Files]:
+    """Split the images of each class folder into training and test; the split is the same on every machine.
 
-    The split is the same on every machine, and that of a class does not depend on the other classes.
+    The seed of a class is its number, or with ``same_seed`` 0, so that its split does not depend on other classes.
     """
-    train, test = FileList(), FileList()
-    for target, (folder, seed) in enumerate(zip(folders, seeds, strict=True)):
+    train, test = Files(), Files()
+    for target, folder in enumerate(folders):
         images = images_below(folder, dataset)
         if len(images) < 2:
             raise DataError(f"{dataset}: class folder {folder} holds one image, too few to train and test on")
-        for files, indices in zip((train, test), seeded_split(len(images), test_share, seed), strict=True):
-            files.add([images[index] for index in indices], target)
+        for files, positions in zip(
+            (train, test), seeded_split(len(images), test_share, 0 if same_seed else target), strict=True
+        ):
+            files += [(images[position], target) for position in positions]
     return train, test
 
 
 def holds_class_folders(folder: Path) -> bool:
     """Whether the folder exists and any folder in it holds images."""
-    return folder.is_dir() and any(next(_images(path), None) for path in folders_in(folder))
+    return folder.is_dir() and any(image_files(path) for path in folders_in(folder))
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -179,36 +164,32 @@ def folders_in(folder: Path) -> list[Path]:
     )
 
 
-def _images(folder: Path) -> Iterator[Path]:
-    # Links are followed, but not to a parent folder, which would bring in other classes.
-    return _walk(folder, {_identity(parent) for parent in folder.resolve().parents})
+def image_files(folder: Path, suffixes: Collection[str] = IMAGE_SUFFIXES) -> list[Path]:
+    """All image files in a folder and its subfolders, sorted by path; there may be none.
 
+    Links are followed, but not to a parent folder, which would bring in other classes.
+    """
 
-def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
-    identity = _identity(folder)
-    if identity in visited:
-        return
-    visited.add(identity)
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if _visible(entry.name))
-    for name in names:
-        path = folder / name
-        if path.is_dir():
-            yield from _walk(path, visited)
-        elif _is_image(path):
-            yield path
+    def fail(error: OSError) -> None:
+        raise error
 
-
-def _is_image(path: Path) -> bool:
+    found, visited = list[Path](), {_identity(parent) for parent in folder.resolve().parents}
+    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        identity = _identity(Path(place))
+        folders[:] = sorted(filter(_visible, folders)) if identity not in visited else []
+        if identity not in visited:
+            paths = (Path(place, name) for name in names if _visible(name))
+            found += [path for path in paths if path.suffix.lower() in suffixes]
+        visited.add(identity)
     # Not only files: a pipe or a device with the name of an image is refused when it is read, not skipped.
-    return path.suffix.lower() in IMAGE_SUFFIXES and _visible(path.name) and path.exists()
-
-
-def _visible(name: str) -> bool:
-    # Besides hidden files: archives made on a Mac contain a folder of metadata files with image names.
-    return not name.startswith(".") and name != "__MACOSX"
+    return sorted(path for path in found if path.exists())
 
 
 def _identity(folder: Path) -> tuple[int, int]:
     state = folder.stat()
     return state.st_dev, state.st_ino
+
+
+def _visible(name: str) -> bool:
+    # Besides hidden files: archives made on a Mac contain a folder of metadata files with image names.
+    return not name.startswith(".") and name != "__MACOSX"

@@ -18,11 +18,12 @@ from adagauss.errors import DataError
 
 Label = Hashable
 
+CACHE_BYTES = 4 * 2**30
+"""Memory for decoded images; beyond it, images in files are decoded at every use."""
 EXACT_INTEGERS = 2**53
 """Up to here every whole number is a float."""
-SAMPLED = 1000
 NOTICED = 100
-"""Images whose range is looked at before each task: image files may have to be decoded for it."""
+"""Images whose pixel range is checked before each task: files may have to be decoded for it."""
 ANOTHER_SCALE = 8
 """Ratio of the brightest pixels above which another scale is suspected."""
 
@@ -240,7 +241,7 @@ class PixelScale:
     high: int
 
 
-def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
+def pixel_scale(images: Images, most: int = NOTICED) -> PixelScale:
     """The pixel range of ``most`` evenly spaced images, or of all if there are fewer.
 
     >>> pixel_scale(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
@@ -250,33 +251,17 @@ def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
     return PixelScale(int(pixels.min()), int(pixels.max()))
 
 
-def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
-    """A warning if images seem to have another pixel scale than those of earlier tasks; else None.
-
-    >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 240)) is None
-    True
-    >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 1))
-    'the brightest pixel of these images is 1, of earlier tasks 255: they seem to be on another scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1'
-    """  # noqa: E501
-    highs = sorted((before.high, now.high))
-    if highs[1] < ANOTHER_SCALE * max(1, highs[0]):
-        return None
-    darker = "they seem" if now.high < before.high else "earlier images seem"
-    return (
-        f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on another "
-        "scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1"
-    )
-
-
-def update_pixel_range(before: PixelScale | None, images: Images) -> PixelScale:
-    """The pixel range of all tasks, with the images of one more; a warning if these seem to be on another scale."""
-    return merge_pixel_ranges(before, pixel_scale(images, NOTICED))
-
-
-def merge_pixel_ranges(before: PixelScale | None, now: PixelScale) -> PixelScale:
-    """The pixel range of all tasks, with that of one more; a warning if this one seems to be on another scale."""
+def merge_pixel_scales(before: PixelScale | None, now: PixelScale) -> PixelScale:
+    """The pixel range of all tasks, with that of one more; warns if this one seems to be on another scale."""
     if before is None:
         return now
-    if (warning := pixel_scale_warning(before, now)) is not None:
-        warnings.warn(warning, stacklevel=3)
+    low, high = sorted((before.high, now.high))
+    if high >= ANOTHER_SCALE * max(1, low):
+        darker = "they seem" if now.high < before.high else "earlier images seem"
+        warnings.warn(
+            f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on "
+            "another scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or "
+            "floats in 0..1",
+            stacklevel=3,
+        )
     return PixelScale(min(before.low, now.low), max(before.high, now.high))

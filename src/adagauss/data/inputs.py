@@ -25,7 +25,7 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Number
@@ -40,11 +40,11 @@ from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, fitted, image_size, upright
 from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
-from adagauss.data.image_files import FileImages, some_named
+from adagauss.data.image_files import FileImages, usable
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
-from adagauss.utils.progress import Reporter
+from adagauss.utils.progress import Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -54,16 +54,16 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, int, int]
 Layout = Literal["one", "grey images", "images"]
 
-ACCEPTED = "a path, a PIL image, an array of pixels, or a list or generator of these"
 OPAQUE, TRANSPARENT = (1, 3), (4,)
 """Channel counts without and with transparency; an axis is tested for the former first."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 """Modes of PIL images without colour."""
 UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
 """Image formats that are not read; a warning or an error names them."""
+PHOTOGRAPHS = (str, os.PathLike, Image.Image)
+"""Types of single images that are photographs rather than arrays."""
 MEASURED_FILES = 64
 """Files whose headers are read to choose a common size."""
-HEAD_BYTES = 4096
 STATISTICS_BATCH = 256
 
 
@@ -79,8 +79,6 @@ class ImageSpec:
     """Skip images that cannot be decoded, with one warning, instead of raising."""
     skip_option: str = "skip_bad=True"
     """The option that error messages suggest for this."""
-    workers: int = 2
-    """Threads that decode files."""
     reporter: Reporter = field(default_factory=Reporter)
     resize_mode: ResizeMode = "crop"
     """How images of other proportions are resized; see `adagauss.data.decode.fitted`."""
@@ -96,12 +94,6 @@ class NamedImages:
     """Positions of these images in the input: all, unless unreadable ones were skipped."""
     given: int
     """Number of images in the input."""
-
-    @classmethod
-    def in_memory(cls, images: Images, kept: list[int] | None = None, given: int | None = None) -> NamedImages:
-        """Name images by their position."""
-        positions = list(range(len(images))) if kept is None else kept
-        return cls(images, tuple(map(str, positions)), torch.tensor(positions), given or len(positions))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -120,35 +112,40 @@ def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | N
     ((3, 20, 20), ('0', '1'))
     """
     spec = spec or ImageSpec()
-    if isinstance(given, str | os.PathLike):
-        path = resolve_path(Path(given))
-        if not path.is_dir():
-            return file_images([path], [str(path)], spec)
-        files = images_in(path)
-        return file_images(files, [str(file.relative_to(path)) for file in files], spec)
-    if isinstance(given, Image.Image):
-        return stack_images([given], spec)
-    if isinstance(given, np.ndarray | Tensor):
-        return _array_images(given, spec, count)
-    if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray | Mapping):
-        raise DataError(f"images must be {ACCEPTED}; got {type(given).__name__}")
-    return _sequence_images(iter(given), spec, count)
+    images, first = peek(given)
+    if isinstance(first, str | os.PathLike):
+        return file_images(*_named_files(images), spec)
+    if isinstance(images, np.ndarray | Tensor):
+        return _array_images(images, spec, count)
+    if isinstance(first, list | Number):  # nested lists of numbers
+        return _array_images(list(images), spec, count)
+    return _stacked([images] if isinstance(images, Image.Image) else images, spec)
 
 
-def detect_input_kind(images: ImagesLike) -> tuple[ImagesLike, bool]:
-    """Return the images, and whether they are files or PIL images rather than arrays.
+def peek(images: ImagesLike) -> tuple[Any, object]:
+    """Return the images and the first one, which shows their kind; of one path or picture itself, of pixels None.
 
-    >>> same, photographs = detect_input_kind(Image.new("RGB", (2, 2)) for _ in range(3))
-    >>> photographs, len(list(same))
+    >>> same, first = peek(Image.new("RGB", (2, 2)) for _ in range(3))
+    >>> isinstance(first, PHOTOGRAPHS), len(list(same))
     (True, 3)
     """
-    first: object = images
-    if isinstance(images, Iterator):
-        first = next(images, None)
-        images = chain([] if first is None else [first], images)
-    elif isinstance(images, Sequence | np.ndarray) and len(images) and not isinstance(images, str):
-        first = images[0]
-    return images, isinstance(first, str | os.PathLike | Image.Image)
+    if isinstance(images, PHOTOGRAPHS):
+        return images, images
+    if isinstance(images, np.ndarray) and images.dtype.kind in "UO" and images.ndim == 1:
+        images = images.tolist()  # paths, or images of different sizes, in an array
+    if isinstance(images, np.ndarray | Tensor):
+        return images, None
+    if not isinstance(images, Iterable) or isinstance(images, bytes | bytearray | Mapping):
+        raise DataError(
+            "images must be a path, a PIL image, an array of pixels, or a list or generator of these; got "
+            f"{type(images).__name__}"
+        )
+    items = iter(images)
+    try:
+        first = next(items)
+    except StopIteration:
+        raise DataError("no images were given: the list or generator is empty") from None
+    return (images if isinstance(images, Sequence) else chain([first], items)), first
 
 
 def median_proportion(images: ImagesLike) -> float | None:
@@ -156,23 +153,30 @@ def median_proportion(images: ImagesLike) -> float | None:
 
     Headers of some files are read. Of a generator, the sizes are unknown.
 
-    >>> median_proportion([Image.new("RGB", (30, 20)), Image.new("RGB", (20, 40)), Image.new("RGB", (20, 50))])
+    >>> median_proportion([Image.new("RGB", (30, 20)), np.zeros((40, 20, 3)), Image.new("RGB", (20, 50))])
     2.0
     """
-    sizes: list[tuple[int, int]] = []
     if isinstance(images, str | os.PathLike):
-        path = resolve_path(Path(images))
-        images = image_files(path) if path.is_dir() else [path]
+        images = _named_files(images)[0]
     if isinstance(images, np.ndarray | Tensor) or not isinstance(images, Sequence):
         return None
+    found = sorted(max(size) / max(1, min(size)) for size in _sizes(images))
+    return found[len(found) // 2] if found else None
+
+
+def _sizes(images: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The two sides of some of the images; unreadable ones raise an error later, when they are decoded."""
+    sizes: list[tuple[int, ...]] = []
     for index in evenly_spaced(len(images), MEASURED_FILES).tolist():
         item = images[index]
         try:
-            sizes.append(image_size(Path(item)) if isinstance(item, str | os.PathLike) else item.size)
+            if isinstance(item, str | os.PathLike):
+                sizes.append(image_size(Path(item)))
+            else:
+                sizes.append(item.size if isinstance(item, Image.Image) else tuple(sorted(np.shape(item))[-2:]))
         except Exception:  # image headers may be damaged in any way
             continue
-    found = sorted(max(size) / max(1, min(size)) for size in sizes)
-    return found[len(found) // 2] if found else None
+    return sizes
 
 
 def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[list[float], list[float]]:
@@ -219,10 +223,7 @@ def resolve_path(path: Path) -> Path:
 def images_in(folder: Path) -> list[Path]:
     """List all image files in a folder and below, sorted by path; warn about images of unsupported formats."""
     found = image_files(folder)
-    suffixes = (
-        Path(name).suffix.lower() for _, _, names in os.walk(folder) for name in names if not name.startswith(".")
-    )
-    others = Counter(suffix for suffix in suffixes if suffix in UNSUPPORTED_SUFFIXES)
+    others = Counter(path.suffix.lower() for path in image_files(folder, UNSUPPORTED_SUFFIXES))
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     if not found:
         unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
@@ -232,11 +233,27 @@ def images_in(folder: Path) -> list[Path]:
     return found
 
 
-def file_images(files: list[Path], names: list[str] | None, spec: ImageSpec) -> NamedImages:
+def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list[Path], list[str]]:
+    """The image files at the paths, with their names."""
+    if isinstance(paths, str | os.PathLike):
+        path = resolve_path(Path(paths))
+        files = images_in(path) if path.is_dir() else [path]
+        return files, [str(file.relative_to(path) if path.is_dir() else path) for file in files]
+    files = []
+    for position, item in enumerate(paths):
+        if not isinstance(item, str | os.PathLike):
+            raise DataError(
+                f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or all "
+                "images"
+            )
+        path = resolve_path(Path(item))
+        files += images_in(path) if path.is_dir() else [path]
+    return files, [str(file) for file in files]
+
+
+def file_images(files: list[Path], names: Sequence[str], spec: ImageSpec) -> NamedImages:
     """Read files at the size of ``spec``; each is decoded once, and on demand if they do not fit into memory."""
-    if not files:
-        raise DataError("no images were given")
-    channels, height, width = spec.shape or (3, *[spec.size or _common_side(files)] * 2)
+    channels, height, width = spec.shape or (3, *[spec.size or usual_side([min(size) for size in _sizes(files)])] * 2)
     if height != width:
         raise DataError(
             f"files are read as square images, but this classifier was taught images of {height}×{width} pixels: "
@@ -246,34 +263,21 @@ def file_images(files: list[Path], names: list[str] | None, spec: ImageSpec) -> 
         files,
         height,
         channels=channels,
-        workers=spec.workers,
-        skip_bad_images=spec.skip_bad,
+        skip_bad=spec.skip_bad,
         skip_option=spec.skip_option,
         reporter=spec.reporter,
         resize_mode=spec.resize_mode,
     )
-    names = names if names is not None else [str(file) for file in files]
     return NamedImages(images, tuple(names[index] for index in images.kept.tolist()), images.kept, len(files))
-
-
-def _common_side(files: list[Path]) -> int:
-    """Choose a side from the headers of some files; unreadable ones raise later, when they are decoded."""
-    sides = []
-    for index in evenly_spaced(len(files), MEASURED_FILES).tolist():
-        try:
-            sides.append(min(image_size(files[index])))
-        except Exception:  # image headers may be damaged in any way
-            continue
-    return usual_side(sides) if sides else PHOTO_SIZE
 
 
 def usual_side(shorter_sides: list[int]) -> int:
     """Return the side of squares for images with these shorter sides: their median, at most `PHOTO_SIZE`.
 
-    >>> usual_side([64, 80, 4000]), usual_side([1000]), usual_side([64, 4000])
-    (80, 224, 224)
+    >>> usual_side([64, 80, 4000]), usual_side([1000]), usual_side([64, 4000]), usual_side([])
+    (80, 224, 224, 224)
     """
-    return min(PHOTO_SIZE, sorted(shorter_sides)[len(shorter_sides) // 2])
+    return min([PHOTO_SIZE, *sorted(shorter_sides)[len(shorter_sides) // 2 :][:1]])
 
 
 def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
@@ -303,7 +307,8 @@ def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
             more,
         )
     targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
-    read = file_images([file for files in members.values() for file in files], None, spec)
+    listed = [file for files in members.values() for file in files]
+    read = file_images(listed, [*map(str, listed)], spec)
     data = LabelledImages(read.images, targets[read.kept], tuple(members))
     for label, count in zip(data.classes, data.counts().tolist(), strict=True):
         if not count:
@@ -326,12 +331,9 @@ def nested_folder_example(members: Mapping[Path, list[Path]]) -> str:
 
 
 def duplicates_across_classes(members: Mapping[str, Iterable[Path]]) -> list[tuple[Path, Path]]:
-    """Find pairs of files of two classes with the same content.
-
-    Files are compared by size, then by their first bytes; only files that agree in both are read completely.
-    """
+    """Find pairs of files of two classes with the same content; only files of one size are read."""
     groups = [[(label, path) for label, files in members.items() for path in files]]
-    for key in (_file_size, lambda path: _file_digest(path, HEAD_BYTES), lambda path: _file_digest(path, None)):
+    for key in (lambda path: path.stat().st_size, _digest):
         groups = [part for group in groups for part in _shared_by_classes(group, key)]
     return [(group[0][1], path) for group in groups for label, path in group if label != group[0][0]]
 
@@ -340,152 +342,82 @@ def _shared_by_classes(files: list[tuple[str, Path]], key: Callable[[Path], obje
     """Group files by a key; keep the groups with more than one class."""
     groups: dict[object, list[tuple[str, Path]]] = {}
     for label, path in files:
-        groups.setdefault(key(path), []).append((label, path))
-    return [group for group in groups.values() if len({label for label, _ in group}) > 1]
+        try:
+            groups.setdefault(key(path), []).append((label, path))
+        except (OSError, DataError):  # decoding reports the error
+            continue
+    return [group for size, group in groups.items() if size and len({label for label, _ in group}) > 1]
 
 
-def _file_size(path: Path) -> object:
-    try:
-        return path.stat().st_size or path  # empty files are not images
-    except OSError:
-        return path  # decoding reports the error
-
-
-def _file_digest(path: Path, number: int | None) -> object:
-    try:
-        with open_regular(path) as file:
-            digest = hashlib.file_digest(file, "sha256") if number is None else hashlib.sha256(file.read(number))
-            return digest.digest()
-    except (OSError, DataError):
-        return path
+def _digest(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 # ----------------------------------------------------------------------------------------------------- arrays, pictures
 
 
 def _array_images(given: Any, spec: ImageSpec, count: int | None) -> NamedImages:
-    if isinstance(given, np.ndarray) and given.dtype.kind in "UO" and given.ndim == 1:
-        return _sequence_images(iter(given.tolist()), spec, count)  # paths, or images of different sizes, in an array
     array = plain_array(given)
     pixels = image_batch(array, layout(array.shape, spec.shape, count))
-    shape = tuple(pixels.shape[1:])
-    if spec.shape is not None:
-        fits = shape == spec.shape
-    elif spec.size is not None:
-        fits = shape[1:] == (spec.size, spec.size)
-    else:
-        fits = max(shape[1:]) <= PHOTO_SIZE
-    if fits:
-        return NamedImages.in_memory(ArrayImages(pixels))
-    stack = _Stack(spec)
+    if all(_shape_on_arrival(image, spec) == image.shape for image in pixels[:1]):
+        names = tuple(map(str, range(len(pixels))))
+        return NamedImages(ArrayImages(pixels), names, torch.arange(len(pixels)), len(pixels))
     with spec.reporter.progress("resizing images", len(pixels)) as advance:
-        for image in pixels:
-            stack.add(image)
-            advance()
-    return NamedImages.in_memory(stack.images())
+        return _stacked(pixels, spec, advance)
 
 
-def _sequence_images(items: Iterator[Any], spec: ImageSpec, count: int | None) -> NamedImages:
-    """Read a list or generator whose items are all of the kind of the first one."""
-    try:
-        first = next(items)
-    except StopIteration:
-        raise DataError("no images were given: the list or generator is empty") from None
-    items = chain([first], items)
-    if isinstance(first, str | os.PathLike):
-        return _listed_images(items, spec)
-    if isinstance(first, list) or (isinstance(first, Number) and not isinstance(first, np.ndarray)):
-        return _array_images(plain_array(list(items)), spec, count)  # nested lists of numbers
-    return stack_images(items, spec)
-
-
-def _listed_images(paths: Iterable[object], spec: ImageSpec) -> NamedImages:
-    files: list[Path] = []
-    for position, item in enumerate(paths):
-        if not isinstance(item, str | os.PathLike):
-            raise DataError(
-                f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or all "
-                "images"
-            )
-        path = resolve_path(Path(item))
-        files += images_in(path) if path.is_dir() else [path]
-    return file_images(files, [str(file) for file in files], spec)
-
-
-def stack_images(items: Iterable[Any], spec: ImageSpec) -> NamedImages:
-    """Read PIL images and arrays, one image each, from a list or a generator."""
-    stack, bad, kept, given = _Stack(spec), {}, [], 0
+def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance = ignore) -> NamedImages:
+    """Read PIL images and arrays, one image each, from a list or a generator; each is resized on arrival."""
+    bad: dict[int, str] = {}
+    found: list[Tensor] = []
+    sizes: list[tuple[int, int]] = []
+    position = -1
     for position, item in enumerate(items):
-        given += 1
         try:
-            stack.add(_one_image(item, position, spec))
-            kept.append(position)
+            pixels = _picture_pixels(item, spec) if isinstance(item, Image.Image) else _array_pixels(item, position)
         except _UnreadableError as error:
             bad[position] = str(error)
-    if not given:
-        raise DataError("no images were given")
-    if bad and not spec.skip_bad:
-        raise DataError(
-            f"{len(bad)} of {given} images cannot be decoded: {some_named(bad, 'image {}'.format)}. Repair or remove "
-            f"them, or skip them with {spec.skip_option}."
-        )
-    if not kept:
-        raise DataError(f"none of {given} images can be decoded: {some_named(bad, 'image {}'.format)}")
-    if bad:
-        logger.warning("skipped %d of %d images: %s", len(bad), given, some_named(bad, "image {}".format))
-    return NamedImages.in_memory(stack.images(), kept, given)
+            continue
+        sizes.append((pixels.shape[1], pixels.shape[2]))
+        found.append(of_shape(pixels, _shape_on_arrival(pixels, spec), spec.resize_mode))
+        advance()
+    kept = usable(bad, position + 1, "image {}".format, None if spec.skip_bad else spec.skip_option)
+    channels, height, width = max(map(len, found)), *found[0].shape[1:]
+    if spec.shape is None and spec.size is None and (len(set(sizes)) > 1 or max(sizes[0]) > PHOTO_SIZE):
+        height = width = usual_side([min(size) for size in sizes])
+    stack = torch.stack([of_shape(pixels, (channels, height, width), spec.resize_mode) for pixels in found])
+    return NamedImages(ArrayImages(stack), tuple(map(str, kept)), torch.tensor(kept), position + 1)
 
 
-@dataclass
-class _Stack:
-    """Collects images; each is resized on arrival if the size is known, else limited to `PHOTO_SIZE`."""
+def _shape_on_arrival(pixels: Tensor, spec: ImageSpec) -> Shape:
+    """The shape of one image (C, H, W) as ``spec`` says.
 
-    spec: ImageSpec
-    pixels: list[Tensor] = field(default_factory=list)
-    sides: list[int] = field(default_factory=list)
-    same_size: bool = True
-    """Whether all are small and of one size, which they keep."""
-
-    def add(self, pixels: Tensor) -> None:
-        """Add one image, uint8 (C, H, W)."""
-        height, width = pixels.shape[1:]
-        self.sides.append(min(height, width))
-        if self.spec.shape is not None:
-            pixels = of_shape(pixels, self.spec.shape, self.spec.resize_mode)
-        elif self.spec.size is not None:
-            pixels = of_shape(pixels, (len(pixels), self.spec.size, self.spec.size), self.spec.resize_mode)
-        elif max(height, width) > PHOTO_SIZE:
-            # A generator may yield more photographs than fit into memory; the final size is at most this.
-            self.same_size = False
-            side = min(PHOTO_SIZE, height, width)
-            pixels = of_shape(pixels, (len(pixels), side, side), self.spec.resize_mode)
-        elif self.pixels and pixels.shape[1:] != self.pixels[0].shape[1:]:
-            self.same_size = False
-        self.pixels.append(pixels)
-
-    def images(self) -> ArrayImages:
-        """Return all images at one size."""
-        channels, height, width = max(map(len, self.pixels)), *self.pixels[0].shape[1:]
-        if not self.same_size:
-            height = width = usual_side(self.sides)
-        shape, mode = (channels, height, width), self.spec.resize_mode
-        return ArrayImages(torch.stack([of_shape(pixels, shape, mode) for pixels in self.pixels]))
+    If the images decide, large ones become squares at once, since a generator may yield more than fit into memory.
+    """
+    channels, height, width = pixels.shape
+    if spec.shape is not None or (spec.size is None and max(height, width) <= PHOTO_SIZE):
+        return spec.shape or (channels, height, width)
+    side = spec.size or min(PHOTO_SIZE, height, width)
+    return channels, side, side
 
 
 class _UnreadableError(Exception):
     """A PIL image whose file is damaged."""
 
 
-def _one_image(item: object, position: int, spec: ImageSpec) -> Tensor:
-    if isinstance(item, Image.Image):
-        channels = spec.shape[0] if spec.shape else 1 if item.mode in GREY_MODES else 3
-        try:
-            picture = upright(item, channels)
-        except MemoryError:
-            raise
-        except Exception as error:  # image decoders raise nearly any exception on damaged files
-            raise _UnreadableError(str(error) or type(error).__name__) from None
-        return torch.from_numpy(fitted(picture, picture.height, picture.width))
+def _picture_pixels(picture: Image.Image, spec: ImageSpec) -> Tensor:
+    channels = spec.shape[0] if spec.shape else 1 if picture.mode in GREY_MODES else 3
+    try:
+        turned = upright(picture, channels)
+    except MemoryError:
+        raise
+    except Exception as error:  # image decoders raise nearly any exception on damaged files
+        raise _UnreadableError(str(error) or type(error).__name__) from None
+    return torch.from_numpy(fitted(turned, turned.height, turned.width))
+
+
+def _array_pixels(item: object, position: int) -> Tensor:
     kind = type(item).__name__
     if isinstance(item, tuple | list):
         raise DataError(f"item {position} is a {kind}: give images and labels as two arguments, not in pairs")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, archive, dataset_error, register_dataset
-from adagauss.data.folders import FileList, file_dataset, require_files, table, text_of
+from pathlib import Path
+
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.folders import Files, file_dataset, lines_of, require_files, table
 
 FOLDER = "fgvc-aircraft-2013b"
 
@@ -15,25 +17,26 @@ FOLDER = "fgvc-aircraft-2013b"
     images="6,667 training (official train and val), 3,333 test",
     licence="non-commercial research; images belong to their photographers",
     folder=FOLDER,
-    source=archive(
-        "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
-        "d4acdd33327262359767eeaa97a4f732",
-    ),
+    downloads={
+        "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz": (
+            "d4acdd33327262359767eeaa97a4f732"
+        )
+    },
     markers=("data/variants.txt", "data/images"),
     traits=(Trait.PHOTOGRAPHS,),
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their copyright banners."""
     folder = options.root / FOLDER / "data"
-    lines = text_of(folder / "variants.txt", "aircraft").splitlines()
-    variants = [line.strip() for line in lines if line.strip()]
+    variants = lines_of(folder / "variants.txt", "aircraft")
     number = {variant: target for target, variant in enumerate(variants)}
-    parts = {"trainval": FileList(), "test": FileList()}
-    for part, files in parts.items():
-        label_file = folder / f"images_variant_{part}.txt"
-        for image, variant in table(label_file, "aircraft"):
-            if variant not in number:
-                raise dataset_error("aircraft", f"{label_file} names {variant!r}, which is not in variants.txt")
-            files.add([folder / "images" / f"{image}.jpg"], number[variant])
-        require_files(files.paths, "aircraft")
-    return file_dataset("aircraft", variants, parts["trainval"], parts["test"], options)
+
+    def part(label_file: Path) -> Files:
+        rows = table(label_file, "aircraft")
+        if foreign := [variant for _, variant in rows if variant not in number]:
+            raise dataset_error("aircraft", f"{label_file} names {foreign[0]!r}, which is not in variants.txt")
+        files = [(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows]
+        return require_files(files, "aircraft")
+
+    train, test = (part(folder / f"images_variant_{name}.txt") for name in ("trainval", "test"))
+    return file_dataset("aircraft", variants, train, test, options)

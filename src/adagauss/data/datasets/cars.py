@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
-from adagauss.data.folders import FileList, file_dataset, require, require_files
+from adagauss.data.folders import Files, file_dataset, require, require_files
 from adagauss.errors import DataError
 
 FOLDER = "stanford_cars"
@@ -30,7 +30,9 @@ def read_cars(options: ReadOptions) -> Dataset:
     """Classes are the model names of ``cars_meta.mat``, in its order."""
     folder = options.root / FOLDER
     devkit = folder / "devkit"
-    classes = _class_names(devkit / "cars_meta.mat")
+    classes = _rows(devkit / "cars_meta.mat", "class_names")
+    if not classes or not all(isinstance(name, str) for name in classes):
+        raise _damaged(devkit / "cars_meta.mat", "it does not hold a list of names")
     test_labels = folder / "cars_test_annos_withlabels.mat"
     if not test_labels.exists() and (devkit / test_labels.name).exists():  # some copies keep it in the devkit
         test_labels = devkit / test_labels.name
@@ -39,15 +41,8 @@ def read_cars(options: ReadOptions) -> Dataset:
     return file_dataset("cars", classes, train, test, options)
 
 
-def _class_names(file: Path) -> list[str]:
-    names = _rows(file, "class_names")
-    if not names or not all(isinstance(name, str) for name in names):
-        raise _damaged(file, "it does not hold a list of names")
-    return names
-
-
-def _listed(annotations: Path, images: Path, classes: int) -> FileList:
-    files = FileList()
+def _listed(annotations: Path, images: Path, classes: int) -> Files:
+    files = Files()
     for row in _rows(annotations, "annotations"):
         name, number = (row.get("fname"), row.get("class")) if isinstance(row, dict) else (None, None)
         if not isinstance(name, str) or Path(name).name != name or not name:
@@ -56,9 +51,8 @@ def _listed(annotations: Path, images: Path, classes: int) -> FileList:
             raise _damaged(annotations, "an entry does not name a class")
         if not 1 <= number <= classes:
             raise DataError(f"cars: {annotations} names class {number}, but there are {classes} class names")
-        files.add([images / name], number - 1)  # Matlab counts from one
-    require_files(files.paths, "cars")
-    return files
+        files.append((images / name, number - 1))  # Matlab counts from one
+    return require_files(files, "cars")
 
 
 def _rows(file: Path, key: str) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, archive, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_error, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.safe_pickle import read_plain_pickle
@@ -46,10 +46,7 @@ _LICENCE = "none stated; cite Krizhevsky (2009)"
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-100-python",
-    source=archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        "eb9058c3a382ffc7106e4002c42a8d85",
-    ),
+    downloads={"https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
     markers=("train", "test", "meta"),
 )
 def read_cifar100(options: ReadOptions) -> Dataset:
@@ -65,10 +62,7 @@ def read_cifar100(options: ReadOptions) -> Dataset:
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-10-batches-py",
-    source=archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        "c58f30108f718f92721af3b95e74349a",
-    ),
+    downloads={"https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
     markers=("data_batch_[1-5]", "test_batch", "batches.meta"),
 )
 def read_cifar10(options: ReadOptions) -> Dataset:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, archive, dataset_error, register_dataset
-from adagauss.data.folders import FileList, file_dataset, require_files, table
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.folders import file_dataset, require_files, table
 
 FOLDER = "CUB_200_2011"
 
@@ -15,10 +15,9 @@ FOLDER = "CUB_200_2011"
     images="5,994 training, 5,794 test",
     licence="non-commercial research and education; images belong to their photographers",
     folder=FOLDER,
-    source=archive(
-        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-        "97eceeb196236b17998738112f37df78",
-    ),
+    downloads={
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"
+    },
     markers=("images.txt", "images"),
     traits=(Trait.PHOTOGRAPHS,),
 )
@@ -32,8 +31,7 @@ def read_cub(options: ReadOptions) -> Dataset:
     number = {identity: target for target, (identity, _) in enumerate(class_rows)}
     if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(number):
         raise dataset_error("cub", f"the lists in {folder} are inconsistent")
-    train, test = FileList(), FileList()
-    for image, path in images.items():
-        (train if in_training[image] == "1" else test).add([folder / "images" / path], number[class_of[image]])
-    require_files(train.paths + test.paths, "cub")
+    files = {image: (folder / "images" / path, number[class_of[image]]) for image, path in images.items()}
+    require_files([*files.values()], "cub")
+    train, test = ([files[image] for image in files if (in_training[image] == "1") == part] for part in (True, False))
     return file_dataset("cub", [name for _, name in class_rows], train, test, options)

@@ -5,19 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import (
-    FileList,
-    class_folders,
-    file_dataset,
-    holds_class_folders,
-    images_below,
-    split_by_class,
-)
+from adagauss.data.folders import class_folders, file_dataset, files_of_classes, holds_class_folders, split_by_class
 from adagauss.errors import DataError
 
 TEST_FOLDERS = ("test", "val")
 TEST_SHARE = 0.2
-SPLIT_SEED = 0
 
 
 @register_dataset(
@@ -46,17 +38,14 @@ def read_folder(options: ReadOptions) -> Dataset:
     if train and tests:
         return _split_by_folders(name, folder / "train", tests[0], options)
     if train or tests:
-        raise _half_a_split(name, folder, "train" if train else tests[0].name)
+        there, lacking = ("train", "test") if train else (tests[0].name, "train")
+        raise DataError(
+            f"{name}: it has {there}/ but no {lacking}/ with class folders, expected at {folder / lacking}: add it, "
+            f"or, if {there!r} is itself a class, put its images directly into {folder / there}"
+        )
     class_paths = class_folders(folder, name)
-    files = split_by_class(name, class_paths, TEST_SHARE, [SPLIT_SEED] * len(class_paths))
-    return file_dataset(name, [path.name for path in class_paths], *files, options)
-
-
-def _half_a_split(name: str, folder: Path, there: str) -> DataError:
-    lacking = "test" if there == "train" else "train"
-    return DataError(
-        f"{name}: it has {there}/ but no {lacking}/ with class folders, expected at {folder / lacking}: add it, or, if "
-        f"{there!r} is itself a class, put its images directly into {folder / there}"
+    return file_dataset(
+        name, [path.name for path in class_paths], *split_by_class(name, class_paths, TEST_SHARE), options
     )
 
 
@@ -70,8 +59,5 @@ def _split_by_folders(name: str, train_folder: Path, test_folder: Path, options:
             f"{name}: {len(uneven)} classes are in only one of {train_folder.name}/ and {test_folder.name}/; "
             f"first: {lacking / uneven[0]} is missing"
         )
-    train, test = FileList(), FileList()
-    for target, label in enumerate(classes):
-        train.add(images_below(train_folder / label, name), target)
-        test.add(images_below(test_folder / label, name), target)
+    train, test = (files_of_classes([part / label for label in classes], name) for part in (train_folder, test_folder))
     return file_dataset(name, classes, train, test, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import FileList, file_dataset, images_below, require
+from adagauss.data.folders import file_dataset, files_of_classes
 
 FOLDER = "imagenet"
 
@@ -37,50 +37,26 @@ _SEED_1993 = """
 SEED_1993 = tuple(_SEED_1993.split())
 """The first hundred wnids of a permutation of the thousand with seed 1993, sorted."""
 
-_IMAGES = "about 129,000 training, 5,000 test"
-_MANUAL = (
-    "ImageNet (ILSVRC2012) is available at https://www.image-net.org after registration; sort its images "
-    "into imagenet/train/<wnid>/ and imagenet/val/<wnid>/ below the data root."
-)
-_LICENCE = "ImageNet terms of access: research and education, not commercial"
+
+def _register(name: str, title: str, wnids: tuple[str, ...]) -> None:
+    @register_dataset(
+        name,
+        title=title,
+        classes=100,
+        images="about 129,000 training, 5,000 test",
+        licence="ImageNet terms of access: research and education, not commercial",
+        folder=FOLDER,
+        manual="ImageNet (ILSVRC2012) is available at https://www.image-net.org after registration; sort its images "
+        "into imagenet/train/<wnid>/ and imagenet/val/<wnid>/ below the data root.",
+        markers=("train", "val"),
+        traits=(Trait.PHOTOGRAPHS,),
+    )
+    def read(options: ReadOptions) -> Dataset:
+        """Classes are wnids in alphabetical order; the official validation images serve as test images."""
+        root = options.root / FOLDER
+        train, test = (files_of_classes([root / part / wnid for wnid in wnids], name) for part in ("train", "val"))
+        return file_dataset(name, wnids, train, test, options)
 
 
-@register_dataset(
-    "imagenet-subset-first100",
-    title="ImageNet-Subset, the first 100 classes by wnid",
-    classes=100,
-    images=_IMAGES,
-    licence=_LICENCE,
-    folder=FOLDER,
-    manual=_MANUAL,
-    markers=("train", "val"),
-    traits=(Trait.PHOTOGRAPHS,),
-)
-def read_first_100(options: ReadOptions) -> Dataset:
-    """Classes are wnids in alphabetical order; the official validation images serve as test images."""
-    return _read("imagenet-subset-first100", FIRST_100, options)
-
-
-@register_dataset(
-    "imagenet-subset-seed1993",
-    title="ImageNet-Subset, 100 classes drawn with seed 1993",
-    classes=100,
-    images=_IMAGES,
-    licence=_LICENCE,
-    folder=FOLDER,
-    manual=_MANUAL,
-    markers=("train", "val"),
-    traits=(Trait.PHOTOGRAPHS,),
-)
-def read_seed_1993(options: ReadOptions) -> Dataset:
-    """Classes are wnids in alphabetical order; the official validation images serve as test images."""
-    return _read("imagenet-subset-seed1993", SEED_1993, options)
-
-
-def _read(name: str, wnids: tuple[str, ...], options: ReadOptions) -> Dataset:
-    lists = {"train": FileList(), "val": FileList()}
-    for part, files in lists.items():
-        for target, wnid in enumerate(wnids):
-            folder = require(options.root / FOLDER / part / wnid, name)
-            files.add(images_below(folder, name), target)
-    return file_dataset(name, wnids, lists["train"], lists["val"], options)
+_register("imagenet-subset-first100", "ImageNet-Subset, the first 100 classes by wnid", FIRST_100)
+_register("imagenet-subset-seed1993", "ImageNet-Subset, 100 classes drawn with seed 1993", SEED_1993)

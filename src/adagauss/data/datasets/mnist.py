@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
 from adagauss.utils.files import open_regular
 
@@ -29,76 +30,39 @@ FASHION_CLASSES = (
 )
 MOST_BYTES = 2**28
 _UNSIGNED_BYTES = 8
-# Each file may be gzipped; an interrupted download leaves only some of them.
-_FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-_SETTINGS = {"augmentation.crop_padding": 2}
+FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
-def _source(folder: str, address: str, md5s: tuple[str, str, str, str]) -> Source:
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    files = (Download(f"{address}/{name}-ubyte.gz", f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True))
-    return Source(folder, tuple(files), extract=False)
-
-
-@register_dataset(
-    "mnist",
-    title="MNIST digits, 28x28 grey",
-    classes=10,
-    images="60,000 training, 10,000 test",
-    licence="CC BY-SA 3.0",
-    folder="mnist",
-    source=_source(
-        "mnist",
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        (
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-        ),
-    ),
-    markers=_FILES,
-    class_order="natural",
-    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
-    settings=_SETTINGS,
-)
-def read_mnist(options: ReadOptions) -> Dataset:
-    """Classes are the digits as integers."""
-    train, test = _parts("mnist", options.root / "mnist", tuple(range(10)))
-    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,))
-
-
-@register_dataset(
-    "fashion-mnist",
-    title="Fashion-MNIST, 28x28 grey",
-    classes=10,
-    images="60,000 training, 10,000 test",
-    licence="MIT",
-    folder="fashion-mnist",
-    source=_source(
-        "fashion-mnist",
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        (
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
-        ),
-    ),
-    markers=_FILES,
-    class_order="natural",
-    traits=(Trait.GREY,),
-    settings=_SETTINGS,
-)
-def read_fashion_mnist(options: ReadOptions) -> Dataset:
-    """Classes are the names of the garments, in the order of the official label numbers."""
-    train, test = _parts("fashion-mnist", options.root / "fashion-mnist", FASHION_CLASSES)
-    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,))
-
-
-def _parts(name: str, folder: Path, classes: tuple[Label, ...]) -> tuple[LabelledImages, LabelledImages]:
-    train, test = (_part(name, folder, prefix, classes) for prefix in ("train", "t10k"))
-    return train, test
+def _register(
+    name: str,
+    title: str,
+    licence: str,
+    address: str,
+    md5s: Sequence[str],
+    *,
+    classes: tuple[Label, ...],
+    traits: tuple[Trait, ...],
+    mean: float,
+    std: float,
+) -> None:
+    @register_dataset(
+        name,
+        title=title,
+        classes=10,
+        images="60,000 training, 10,000 test",
+        licence=licence,
+        folder=name,
+        downloads={f"{address}/{file}.gz": md5 for file, md5 in zip(FILES, md5s, strict=True)},
+        unpack_into=None,
+        markers=tuple(f"{file}*" for file in FILES),  # an interrupted download leaves only some of them
+        class_order="natural",
+        traits=traits,
+        settings={"augmentation.crop_padding": 2},
+    )
+    def read(options: ReadOptions) -> Dataset:
+        """Classes are in the order of the official label numbers."""
+        train, test = (_part(name, options.root / name, prefix, classes) for prefix in ("train", "t10k"))
+        return Dataset(name, train, test, mean=(mean,), std=(std,))
 
 
 def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> LabelledImages:
@@ -111,7 +75,9 @@ def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> L
 
 def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
     """An IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
-    found = _plain_or_zipped(name, file)
+    found = next((path for path in (file, file.with_name(f"{file.name}.gz")) if path.is_file()), None)
+    if found is None:
+        raise dataset_error(name, f"{file.name} (or .gz) is missing, expected at {file}")
     content = _content(name, found)
     start = 4 + 4 * axes
     # A file may be truncated anywhere, even within the lengths of its axes.
@@ -122,21 +88,47 @@ def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(bytearray(content), dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _plain_or_zipped(name: str, file: Path) -> Path:
-    for candidate in (file, file.with_name(file.name + ".gz")):
-        if candidate.is_file():
-            return candidate
-    raise dataset_error(name, f"{file.name} (or .gz) is missing, expected at {file}")
-
-
 def _content(name: str, file: Path) -> bytes:
     try:
         with open_regular(file) as stream:
-            # A compressed file may expand a thousandfold: no more is decompressed than the largest of these files can
-            # hold.
+            # A compressed file may expand a thousandfold: no more is read than the largest of these files can hold.
             content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise dataset_error(name, f"{file} is damaged ({error})") from error
     if len(content) > MOST_BYTES:
         raise dataset_error(name, f"{file} is damaged: it holds more than {MOST_BYTES} bytes")
     return content
+
+
+_register(
+    "mnist",
+    "MNIST digits, 28x28 grey",
+    "CC BY-SA 3.0",
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    (
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "9fb629c4189551a2d022fa330f9573f3",
+        "ec29112dd5afa0611ce80d1b7f02629c",
+    ),
+    classes=tuple(range(10)),
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
+    mean=0.1307,
+    std=0.3081,
+)
+_register(
+    "fashion-mnist",
+    "Fashion-MNIST, 28x28 grey",
+    "MIT",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    (
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
+    ),
+    classes=FASHION_CLASSES,
+    traits=(Trait.GREY,),
+    mean=0.2860,
+    std=0.3530,
+)

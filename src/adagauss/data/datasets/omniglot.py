@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import class_folders, file_dataset, split_by_class
 
 FOLDER = "omniglot"
 _ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
-SIZE = 32
 TEST_SHARE = 0.25
-SPLIT_SEED = 0
 
 
 @register_dataset(
@@ -19,13 +17,11 @@ SPLIT_SEED = 0
     images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
     licence="MIT",
     folder=FOLDER,
-    source=Source(
-        FOLDER,
-        (
-            Download(f"{_ADDRESS}/images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718"),
-            Download(f"{_ADDRESS}/images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
-        ),
-    ),
+    downloads={
+        f"{_ADDRESS}/images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
+        f"{_ADDRESS}/images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+    },
+    unpack_into=FOLDER,
     markers=("images_background", "images_evaluation"),
     traits=(Trait.GREY, Trait.MIRRORING_HARMS),
     settings={"augmentation.crop_padding": 2},
@@ -40,16 +36,5 @@ def read_omniglot(options: ReadOptions) -> Dataset:
     }
     classes = sorted(characters)
     # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few people.
-    seeds = [SPLIT_SEED + target for target in range(len(classes))]
-    train, test = split_by_class("omniglot", [characters[name] for name in classes], TEST_SHARE, seeds)
-    return file_dataset(
-        "omniglot",
-        classes,
-        train,
-        test,
-        options,
-        size=SIZE,
-        channels=1,
-        mean=(0.9195,),
-        std=(0.2261,),
-    )
+    files = split_by_class("omniglot", [characters[name] for name in classes], TEST_SHARE, same_seed=False)
+    return file_dataset("omniglot", classes, *files, options, size=32, channels=1, mean=(0.9195,), std=(0.2261,))

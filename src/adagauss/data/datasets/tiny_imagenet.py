@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, archive, dataset_error, register_dataset
-from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, require_files, table, text_of
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_error, register_dataset
+from adagauss.data.folders import class_folders, file_dataset, files_of_classes, lines_of, require_files, table
 
 FOLDER = "tiny-imagenet-200"
-SIZE = 64
 
 
 @register_dataset(
@@ -16,10 +15,7 @@ SIZE = 64
     images="100,000 training, 10,000 test",
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
-    source=archive(
-        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        "90528d7ca1a48142e341f4ef8d21d0de",
-    ),
+    downloads={"https://cs231n.stanford.edu/tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
     markers=("wnids.txt", "train", "val"),
     settings={"augmentation.crop_padding": 8},
 )
@@ -28,7 +24,7 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     folder = options.root / FOLDER
     class_paths = class_folders(folder / "train", "tiny")
     classes = [path.name for path in class_paths]
-    listed = text_of(folder / "wnids.txt", "tiny").split()
+    listed = lines_of(folder / "wnids.txt", "tiny")
     absent = sorted(set(listed) - set(classes))
     if absent:
         raise dataset_error(
@@ -36,15 +32,9 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
             f"{len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
             f"at {folder / 'train' / absent[0]}: the dataset seems to be only partly extracted",
         )
-    train = FileList()
-    for target, path in enumerate(class_paths):
-        train.add(images_below(path, "tiny"), target)
-
     number = {wnid: target for target, wnid in enumerate(classes)}
-    test = FileList()
-    for image, rest in table(folder / "val" / "val_annotations.txt", "tiny"):
-        wnid = rest.split(maxsplit=1)[0]  # a bounding box follows
-        if wnid in number:
-            test.add([folder / "val" / "images" / image], number[wnid])
-    require_files(test.paths, "tiny")
-    return file_dataset("tiny", classes, train, test, options, size=SIZE)
+    annotations = table(folder / "val" / "val_annotations.txt", "tiny")
+    wnids = [(image, rest.split()[0]) for image, rest in annotations]  # a bounding box follows
+    test = [(folder / "val" / "images" / image, number[wnid]) for image, wnid in wnids if wnid in number]
+    train = files_of_classes(class_paths, "tiny")
+    return file_dataset("tiny", classes, train, require_files(test, "tiny"), options, size=64)
