@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagauss.core.calibration import RELATIVE, TEMPERATURES, calibrated, nll
+from adagauss.core.calibration import RELATIVE, TEMPERATURES, Calibration, nll
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -16,7 +16,7 @@ def test_the_nll_is_that_of_the_softmax_at_each_temperature(relative: bool, clas
     scores = size * torch.randn(20, classes, generator=chance)
     targets = torch.randint(classes, (20,), generator=chance)
     right, second = nll(scores, targets, relative)
-    exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
+    exact = Calibration(1.0, relative)(scores.double())
     for place, temperature in enumerate(RELATIVE if relative else TEMPERATURES):
         expected = -torch.log_softmax(exact / temperature, 1)
         torch.testing.assert_close(right[:, place], expected[torch.arange(20), targets])

@@ -157,25 +157,23 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     The same as `Learner.learn` with all these images, up to rounding and which of many images select the model.
     """
     method, runtime, classifier = learner.method, learner.runtime, analytic_classifier(learner.method)
-
-    def after(known: LearnerState) -> LearnerState:
-        task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
-        position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
-        columns = [position[label] for label in part.labels]
-        targets = torch.tensor(columns, dtype=torch.long)[part.targets]
-        fitted = classifier.update_from_sums(
-            _start(learner)[0], known.states.get("classifier"), part.sums, columns, part.shown, targets
-        )
-        assert fitted.left_out is not None
-        counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
-        counts[columns] = part.sums.counts.to(runtime.device)
-        evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
-        states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
-        return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
-
-    check_labels_exact([*learner.classes, *part.labels])
-    classifier.check(learner.network, len({*learner.classes, *part.labels}), runtime)
-    learner._change(after)
+    known = learner.state
+    check_labels_exact([*known.classes, *part.labels])
+    classifier.check(known.network, len({*known.classes, *part.labels}), runtime)
+    task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
+    position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
+    columns = [position[label] for label in part.labels]
+    targets = torch.tensor(columns, dtype=torch.long)[part.targets]
+    fitted = classifier.update_from_sums(
+        _start(learner)[0], known.states.get("classifier"), part.sums, columns, part.shown, targets
+    )
+    assert fitted.left_out is not None
+    counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
+    counts[columns] = part.sums.counts.to(runtime.device)
+    evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
+    states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
+    after = LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+    learner._replace(known, after)
     if part.scale is not None:
         learner.scale = merge_pixel_scales(learner.scale, part.scale)
 

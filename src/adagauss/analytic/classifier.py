@@ -20,7 +20,7 @@ from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.analytic.selection import STRENGTHS, ModelSelection, Rule, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, left_out_distances
+from adagauss.core.calibration import Fitted, HeldOutScores, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -327,13 +327,7 @@ class AnalyticClassifier(Classifier):
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
-    def update(
-        self,
-        memory: ClassGaussians,
-        now: CurrentTask,
-        before: State | None,
-        holdout_fit: HoldoutFitter = lambda: None,
-    ) -> Fitted:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Fitted:
         known = as_state(before, AnalyticScorer) or self.initial(now)
         sums = known.sums.copy()
         features, targets = add_task(sums, now, self.loo_images, known.expanded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -23,24 +23,22 @@ TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-16, 17))
 """From 1/256, for regressions on one-hot labels, to 256."""
 RELATIVE = tuple(2.0 ** (power / 2) for power in range(-12, 5))
 """Temperatures of scores that are divided by their deviation over the classes."""
+TEMPERATURE_COUNT = len(TEMPERATURES) + len(RELATIVE)
 MIN_DEVIATION = 1e-12
 
 
 class Calibration(NamedTuple):
-    """Divides scores by a temperature and, if ``relative``, by their own deviation. The order of classes is kept."""
+    """s / T or, if ``relative``, s / (T·σ), σ the deviation of the scores of an image over the classes."""
 
     temperature: float = 1.0
     relative: bool = False
 
     def __call__(self, scores: Tensor) -> Tensor:
-        return calibrated(scores, self.temperature, float(self.relative))
-
-
-def calibrated(scores: Tensor, temperature: float | Tensor, power: float | Tensor) -> Tensor:
-    """s / (T·σᵖ), σ the deviation of the scores of an image over the classes, p = 0 or 1."""
-    centred = scores - scores.mean(1, keepdim=True)
-    deviation = centred.square().mean(1, keepdim=True).sqrt().clamp_min(MIN_DEVIATION)
-    return scores / (temperature * deviation**power)
+        if not self.relative:
+            return scores / self.temperature
+        centred = scores - scores.mean(1, keepdim=True)
+        deviation = centred.square().mean(1, keepdim=True).sqrt().clamp_min(MIN_DEVIATION)
+        return scores / (self.temperature * deviation)
 
 
 def nll(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor, Tensor]:
@@ -48,7 +46,7 @@ def nll(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor
 
     With ``relative``, scores are divided by their deviation over the classes, and the temperatures are `RELATIVE`.
     """
-    exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
+    exact = Calibration(1.0, relative)(scores.double())
     # A temperature changes no order: best class and runner-up are found once, for all of them.
     best = exact.topk(min(2, scores.shape[1])).values
     below = exact - best[:, :1]
@@ -276,27 +274,30 @@ class CalibrationStats(State):
         "confusions": "q3",
     }
 
+    learned: Tensor
+    images: Tensor
+    fitted: Tensor
+    among: Tensor
+    nll: Tensor
+    runner_up_nll: Tensor
+    score_gaps: Tensor
+    margins: Tensor
+    distances: Tensor
+    distance_start: Tensor
+    """The first of the features whose distances were counted: the last group that scores depended on."""
+    confusions: Tensor
+
     def __init__(self, classes: int = 0) -> None:
-        super().__init__()
-        widths = {"c": (), "ct": (len(TEMPERATURES) + len(RELATIVE),), "cb": (BINS,)}
-        types = {"c": torch.long, "ct": torch.float64, "cb": torch.int32}
-        for name in ROWS:
-            dtype = torch.bool if name == "fitted" else types[self.dims[name]]
-            self.register_buffer(name, torch.zeros(classes, *widths[self.dims[name]], dtype=dtype))
-        self.register_buffer("distance_start", torch.zeros((), dtype=torch.long))
-        self.register_buffer("confusions", torch.zeros(0, 3, dtype=torch.int32))
-        self.learned: Tensor
-        self.images: Tensor
-        self.fitted: Tensor
-        self.among: Tensor
-        self.nll: Tensor
-        self.runner_up_nll: Tensor
-        self.score_gaps: Tensor
-        self.margins: Tensor
-        self.distances: Tensor
-        self.distance_start: Tensor
-        """The first of the features whose distances were counted: the last group that scores depended on."""
-        self.confusions: Tensor
+        numbers, likelihoods = torch.zeros(classes, dtype=torch.long), torch.zeros(classes, TEMPERATURE_COUNT).double()
+        counts = torch.zeros(classes, BINS, dtype=torch.int32)
+        super().__init__(
+            **{name: numbers.clone() for name in ("learned", "images", "among")},
+            **{name: likelihoods.clone() for name in ("nll", "runner_up_nll")},
+            **{name: counts.clone() for name in ("score_gaps", "margins", "distances")},
+            fitted=torch.zeros(classes, dtype=torch.bool),
+            distance_start=torch.zeros((), dtype=torch.long),
+            confusions=torch.zeros(0, 3, dtype=torch.int32),
+        )
 
     @property
     def classes(self) -> int:
@@ -305,7 +306,7 @@ class CalibrationStats(State):
     def check(self) -> None:
         super().check()
         self.require(self.score_gaps.shape[1] == BINS, "its histograms have another number of bins")
-        self.require(self.nll.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
+        self.require(self.nll.shape[1] == TEMPERATURE_COUNT, "it has other temperatures")
         for name in ("learned", "images", "among", "score_gaps", "margins", "distances"):
             self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
         self.require(self.confusions.shape[1] == 3, "its confusions are not pairs of classes with a count")
@@ -547,18 +548,6 @@ class Fitted(NamedTuple):
     left_out: HeldOutScores | None = None
 
 
-class HoldoutFit(NamedTuple):
-    """Memory and scorer fitted without the held-out images, and these images."""
-
-    memory: ClassGaussians
-    scorer: Scorer
-    left: CurrentTask
-
-
-HoldoutFitter = Callable[[], HoldoutFit | None]
-"""Fits memory and classifier without the held-out images, once per task; None if no images are held out."""
-
-
 Share = Annotated[float, Field(ge=0, lt=1)]
 MIN_FIT_IMAGES = 2
 """Images of a class that are never held out: fewer have no covariance."""
@@ -585,41 +574,32 @@ class Holdout(Part):
     def empty_state(self) -> CalibrationStats:
         return CalibrationStats()
 
-    def training_part(self, now: CurrentTask, trains: bool) -> CurrentTask:
-        """The part of a task that a network may be trained on."""
-        return self._part(now, self.train_holdout) if trains else now
-
-    def fit_part(self, now: CurrentTask, training: CurrentTask) -> CurrentTask:
-        """The part of a task that memory and classifier are first fitted to; the task itself if nothing is held out."""
-        return training if training is not now else self._part(now, self.share)
+    def part(self, now: CurrentTask, share: float) -> CurrentTask:
+        """A task without this share of the images of each class, or the task itself if there are too few."""
+        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"))
+        return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
     def update(
-        self, before: State | None, now: CurrentTask, holdout_fit: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
+        self, before: State | None, now: CurrentTask, memory: ClassGaussians, scorer: Scorer, scored: CurrentTask | None
     ) -> CalibrationStats:
         """Return the calibration statistics after a task.
 
         Args:
             before: those of the previous task.
             now: the task, with all its images.
-            holdout_fit: fits memory and classifier without the held-out images.
-            fitted: the classifier after the task, from all its images.
-            memory: the memory after the task.
+            memory: the memory after the task, or without the held-out images.
+            scorer: the scorer that was fitted to this memory.
+            scored: the held-out images; None: training images are scored.
         """
-        counts = torch.bincount(now.column_targets, minlength=len(now.all_classes))
-        if fitted.left_out is not None:
-            return self.update_from_scores(before, counts, fitted.left_out)
-        stats = self._copy(before, counts)
-        held_out = holdout_fit()
-        if held_out is not None:
-            memory, scorer, scored = held_out
-        else:
+        stats, left_out = self._copy(before, now.column_counts), scored is not None
+        if scored is None:
             order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "asked"))
-            scorer, scored = fitted.scorer, now.part(order[:MAX_SCORED])
+            scored = now.part(order[:MAX_SCORED])
         features = scored.prediction_features()
         with torch.no_grad():
             scores = linalg.by_rows(scorer, features)
             margins = MarginScore.of(memory, scorer.power)(features, scores)
-        stats.observe(scores, scored.column_targets, margins, left_out=held_out is not None)
+        stats.observe(scores, scored.column_targets, margins, left_out=left_out)
         return stats
 
     def update_from_scores(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
@@ -633,11 +613,6 @@ class Holdout(Part):
         stats = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
         stats.add(counts)
         return stats
-
-    def _part(self, now: CurrentTask, share: float) -> CurrentTask:
-        """A task without some images of each class, or the task itself if there are too few."""
-        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"))
-        return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
 
 def holdout_mask(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:

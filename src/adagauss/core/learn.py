@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -15,18 +14,8 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.core.calibration import ClassSummary, HoldoutFit
-from adagauss.core.class_edits import (
-    check_frozen,
-    check_known,
-    check_same_settings,
-    empty_like,
-    forgotten,
-    joined,
-    merged,
-    on_device,
-    renamed,
-)
+from adagauss.core.calibration import ClassSummary
+from adagauss.core.class_edits import ClassEdits, check_known
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, check_labels, check_size
@@ -96,7 +85,8 @@ def learn_task(
     known, index = tuple(before.classes), len(before.tasks)
     now = CurrentTask(index, data, network, previous, method.augmentation, runtime, of_terms, known)
     trains = (method.representation.first if now.first else method.representation.later) is not None
-    training = method.evidence.training_part(now, trains)
+    evidence = method.evidence
+    training = evidence.part(now, evidence.train_holdout) if trains else now
     report = TaskReport()
     states: dict[str, State | None] = {}
 
@@ -123,23 +113,22 @@ def learn_task(
         if old is not before.memory:
             report.warn(collapse_warning(now.name, old, memory), runtime)
 
-    affordable = training is not now or (not trains and method.classifier.cheap)
-
-    @cache
-    def holdout_fit() -> HoldoutFit | None:
-        possible = affordable and not method.classifier.changes_network
-        part = method.evidence.fit_part(now, training) if possible else now
-        if part is now:
-            return None
-        bank = method.memory.update(old, part, before.states.get("memory")).bank
-        return HoldoutFit(bank, method.classifier.fit(bank, part, before.states.get("classifier")), part.others())
-
     with report.clock("classifier"):
-        fitted = method.classifier.update(memory, now, before.states.get("classifier"), holdout_fit)
+        fitted = method.classifier.update(memory, now, before.states.get("classifier"))
         states["classifier"] = fitted.scorer
 
     with report.clock("evidence"):
-        states["evidence"] = method.evidence.update(before.states.get("evidence"), now, holdout_fit, fitted, memory)
+        stats = before.states.get("evidence")
+        if fitted.left_out is not None:
+            states["evidence"] = evidence.update_from_scores(stats, now.column_counts, fitted.left_out)
+        else:
+            part, bank, scorer, scored = training, memory, fitted.scorer, None
+            if part is now and not trains and method.classifier.cheap:
+                part = evidence.part(now, evidence.share)
+            if part is not now and not method.classifier.changes_network:
+                bank = method.memory.update(old, part, before.states.get("memory")).bank
+                scorer, scored = method.classifier.fit(bank, part, before.states.get("classifier")), part.others()
+            states["evidence"] = evidence.update(stats, now, bank, scorer, scored)
 
     with report.clock("representation"):
         left = method.representation.finish(trained.terms, now, memory) if trained.history else of_terms
@@ -151,7 +140,7 @@ def learn_task(
     return after, report
 
 
-class Learner:
+class Learner(ClassEdits):
     """A method and the state that it has learned from images of one shape.
 
     `learn` replaces the immutable `LearnerState` as a whole when a task is done: a thread that predicts meanwhile uses
@@ -233,66 +222,6 @@ class Learner:
         self.scale = scale
         return report
 
-    def forget(self, labels: Sequence[Label], data: LabelledImages | None = None) -> None:
-        """Forget classes: they are never predicted again, and their own statistics are deleted.
-
-        Means, covariances, counts, outputs and score columns of these classes are deleted, here and in a later file.
-        Trained weights and measurements over all classes together (importance of weights, model selection) do not
-        change. The sums of analytic methods lose the mean and the count of a class, but keep its scatter in that of all
-        classes; those of ACIL and DS-AL keep its images as images of no class. With ``data``, the images of the
-        classes, analytic methods remove their effect exactly, and refuse images that were not learned, where the sums
-        show it. Other methods need no images.
-        """
-        if data is not None:
-            self.check_shape(data.images)
-        self._change(lambda before: forgotten(self.method, before, labels, self.runtime, data))
-
-    def rename(self, old: Label, new: Label) -> None:
-        """Rename a class."""
-        self._change(lambda before: renamed(before, old, new))
-
-    def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
-        """Merge classes into one; ``into`` is a known class or a new name."""
-        self._change(lambda before: joined(self.method, before, into, others, self.runtime))
-
-    def merge(self, other: Learner) -> None:
-        """Merge another learner with the same features: the statistics are those of one learner of all images.
-
-        Each learner selected its regularisation on its own classes, so a few predictions may differ from those of one
-        learner. A class of both gets the images of both. To teach in two places, start the second with `empty_like` of
-        the first: both then have the same features, and no image is counted twice. The other learner is not changed.
-        """
-        check_frozen(self.method)
-        check_same_settings((self.method, self.shape), (other.method, other.shape))
-        if self.resize_mode != other.resize_mode:
-            raise DataError(
-                f"these learners cannot be merged, because their resize modes differ: {self.resize_mode} and "
-                f"{other.resize_mode}. Teach both with the same mode"
-            )
-        theirs = on_device(other.state, self.runtime)
-        self._change(lambda before: merged(self.method, before, theirs, self.runtime))
-
-    def empty_like(self) -> Learner:
-        """Return a learner with the same features and no classes: to teach elsewhere, and merge."""
-        if not self.tasks:
-            raise DataError("there are no features yet: they are prepared or trained with the first task")
-        other = copy.copy(self)
-        other.about = {}
-        other._change(lambda before: empty_like(self.method, before, self.runtime))
-        return other
-
-    def _change(self, change: Callable[[LearnerState], LearnerState]) -> None:
-        before = self.state
-        with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
-            after = change(before)
-        self._replace(before, after)
-
-    def _replace(self, before: LearnerState, after: LearnerState) -> None:
-        """Replace the state, unless another thread has replaced it."""
-        if self.state is not before:
-            raise DataError("the learner was changed by another call meanwhile; make one change at a time")
-        self.state = after
-
     def features(self, images: Images) -> Tensor:
         """(N, S) features of the current network."""
         return extract_features(self.network.extractor, self.check_shape(images), self.runtime, prediction=True)
@@ -366,11 +295,3 @@ class Learner:
         learner.scale = facts.scale and PixelScale(*facts.scale)
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
-
-    def check_shape(self, images: Images) -> Images:
-        """Return images of the shape of the training images; other shapes are a `DataError`."""
-        if images.shape != self.shape:
-            raise DataError(
-                f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
-            )
-        return images

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, Network, build_extractor
-from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginScore
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.predictor import PredictionBatch, Predictor
 from adagauss.core.state import Scorer, State
@@ -76,16 +76,7 @@ class LearnerState(nn.Module):
     @cached_property
     def predictor(self) -> Predictor:
         """The module that maps images to scores, built once; it is not saved."""
-        stats, extractor, sums = self.evidence, self.network.extractor, self.scorer.class_sums
-        p_value, distance = stats.p_value, None
-        if p_value.has_distances and sums is not None and len(sums) == extractor.size:
-            start = int(stats.distance_start)
-            starts = [sum(extractor.groups[:index]) for index in range(len(extractor.groups))]
-            if start not in starts:
-                raise DataError(f"distances begin at feature {start}, where no group of features begins")
-            distance = ClassDistance(sums[start : start + extractor.groups[starts.index(start)]], start)
-        margin = MarginScore.of(self.memory, self.scorer.power)
-        return Predictor(extractor, self.scorer, stats.calibration, margin, distance, p_value).eval()
+        return Predictor(self.network.extractor, self.scorer, self.evidence, self.memory).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
         """Move to another device or memory format, which resets the cached predictor."""

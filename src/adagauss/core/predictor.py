@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
 from adagauss.core import linalg
-from adagauss.core.calibration import Calibration, CalibrationStats, ClassDistance, MarginScore, PValue
+from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginScore
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer
 from adagauss.data.images import Label
-from adagauss.errors import ConfigError, NumericalError
+from adagauss.errors import ConfigError, DataError, NumericalError
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None
@@ -37,27 +39,22 @@ class Scores(NamedTuple):
 class Predictor(nn.Module):
     """Maps images in 0..1 to calibrated scores and p-values: the module to export, serve or measure."""
 
-    def __init__(
-        self,
-        extractor: Extractor,
-        scorer: Scorer,
-        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
-        margin: MarginScore | None = None,
-        distance: ClassDistance | None = None,
-        p_value: PValue | None = None,
-    ) -> None:
+    def __init__(self, extractor: Extractor, scorer: Scorer, stats: CalibrationStats, memory: ClassGaussians) -> None:
         super().__init__()
-        self.extractor = extractor
-        self.scorer = scorer
-        self.calibration = calibration
-        self.margin = margin if margin is not None else MarginScore()
-        self.distance = distance
-        self.p_value = p_value if p_value is not None else CalibrationStats().p_value
+        self.extractor, self.scorer = extractor, scorer
+        self.calibration, self.p_value = stats.calibration, stats.p_value
+        self.margin = MarginScore.of(memory, scorer.power)
+        self.distance: ClassDistance | None = None
         # Feature groups that no score depends on are not computed.
         self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
-        if self.read is not None and distance is not None:
-            starts = [sum(extractor.groups[:index]) for index in range(len(extractor.groups))]
-            self.read = tuple(read or start == distance.start for read, start in zip(self.read, starts, strict=True))
+        sums, start = scorer.class_sums, int(stats.distance_start)
+        if self.p_value.has_distances and sums is not None and len(sums) == extractor.size:
+            starts = list(accumulate(extractor.groups, initial=0))
+            if start not in starts[:-1]:
+                raise DataError(f"distances begin at feature {start}, where no group of features begins")
+            self.distance = ClassDistance(sums[start : starts[starts.index(start) + 1]], start)
+            if self.read is not None:
+                self.read = tuple(read or first == start for read, first in zip(self.read, starts, strict=False))
 
     def forward(self, images: Tensor) -> Scores:
         return self.from_features(self.extractor.averaged_over_flips(images, self.read))

@@ -173,6 +173,11 @@ class CurrentTask:
         """The score column of each image's class."""
         return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
 
+    @property
+    def column_counts(self) -> Tensor:
+        """The number of images of each score column."""
+        return torch.bincount(self.column_targets, minlength=len(self.all_classes))
+
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.core import linalg
-from adagauss.core.calibration import Fitted, HoldoutFitter
+from adagauss.core.calibration import Fitted
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
@@ -43,17 +43,8 @@ class Classifier(Part):
         """
         raise TypeError(f"{type(self).__name__} must define fit")
 
-    def update(
-        self,
-        memory: ClassGaussians,
-        now: CurrentTask,
-        before: State | None,
-        holdout_fit: HoldoutFitter = lambda: None,
-    ) -> Fitted:
-        """As `fit`, with the scores of held-out images where the classifier computes them anyway.
-
-        ``holdout_fit`` fits a scorer without some images, for a classifier that needs their scores.
-        """
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Fitted:
+        """As `fit`, with the scores of held-out images where the classifier computes them anyway."""
         return Fitted(self.fit(memory, now, before))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
