@@ -10,6 +10,7 @@ import typer
 
 from adagauss import __version__
 from adagauss.cli import experiments, models, output
+from adagauss.cli.old_names import current_words
 from adagauss.cli.options import examples
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
@@ -65,7 +66,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
-            app()
+            app(current_words(sys.argv[1:]))
     except output.Stopped as stopped:
         _stop(str(stopped))
     except SystemExit as ended:
