@@ -71,7 +71,7 @@ def test_the_stem_follows_the_image_size(size: int, kernel: int, side: int) -> N
     trunk = backbone_info("resnet18").build(BackboneSpec(3, size)).eval()
     assert trunk.get_parameter("conv1.weight").shape[-1] == kernel
     maps: list[Tensor] = []
-    trunk.get_submodule("layer4").register_forward_hook(lambda _, __, output: maps.append(output))
+    trunk.blocks()[-1].register_forward_hook(lambda _, __, output: maps.append(output))
     with torch.no_grad():
         assert trunk(images(1, size)).shape == (1, 512)
     assert maps[0].shape[-2:] == (side, side)

@@ -28,6 +28,6 @@ def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str
     torch.testing.assert_close(scores, learner.scores(learner.features(pixels)), atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("backbone", ["resnet_thin", "resnet32"])
+@pytest.mark.parametrize("backbone", ["resnet_thin", "resnet32", "patch_resnet"])
 def test_a_network_exports_with_any_number_of_images(backbone: str) -> None:
     check_export(taught("frozen", 1, None, **{"backbone.name": backbone}))

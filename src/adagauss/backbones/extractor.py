@@ -166,6 +166,16 @@ class Extractor(nn.Module):
         features: Tensor = self.bottleneck(self.trunk(*some))
         return features
 
+    def frozen(self, images: Tensor) -> Tensor:
+        """The output of the layers that never learn, for `learned`: the same in the network before the task."""
+        with torch.no_grad():
+            return self.trunk.frozen((resized(images, self.input_size) - self.mean) / self.std, self.train_blocks)
+
+    def learned(self, maps: Tensor) -> Tensor:
+        """Features from the output of `frozen`."""
+        features: Tensor = self.bottleneck(self.trunk.learned(maps, self.train_blocks))
+        return features
+
     def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Features used for prediction: with ``mirror``, the mean over an image and its horizontal flip.
 

@@ -52,6 +52,19 @@ class Backbone(nn.Module):
         """The module whose parameters are named as in weight files: the backbone, unless it wraps a module."""
         return self
 
+    def frozen(self, images: Tensor, learning: int | None) -> Tensor:
+        """The output of the first layers if these never learn, for `learned`; by default, the images themselves.
+
+        A method runs them once per batch for the old and the new network. ``learning`` is how many of the last
+        `blocks` learn, None for all.
+        """
+        return images
+
+    def learned(self, maps: Tensor, learning: int | None) -> Tensor:
+        """The features from the output of `frozen`."""
+        features: Tensor = self(maps)
+        return features
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) images to (B, width) features."""
         raise TypeError(f"{type(self).__name__} must define forward")

@@ -40,7 +40,39 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
 
 
-class ResNet(Backbone):
+class BlockBackbone(Backbone):
+    """First layers (`entry`), a chain of `blocks`, and global average pooling."""
+
+    fixed_entry = False
+    """Whether the first layers never learn."""
+
+    def entry(self, images: Tensor) -> Tensor:
+        """The layers before the blocks."""
+        raise TypeError(f"{type(self).__name__} must define entry")
+
+    def frozen(self, images: Tensor, learning: int | None) -> Tensor:
+        if learning is None and not self.fixed_entry:
+            return images
+        maps = self.entry(images)
+        for block in self.blocks()[: self._frozen_blocks(learning)]:
+            maps = block(maps)
+        return maps
+
+    def learned(self, maps: Tensor, learning: int | None) -> Tensor:
+        if learning is None and not self.fixed_entry:
+            maps = self.entry(maps)
+        for block in self.blocks()[self._frozen_blocks(learning) :]:
+            maps = block(maps)
+        return maps.mean((2, 3))
+
+    def _frozen_blocks(self, learning: int | None) -> int:
+        return 0 if learning is None else len(self.blocks()) - learning
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.learned(self.frozen(images, None), None)
+
+
+class ResNet(BlockBackbone):
     """Stages of basic blocks, each but the first halving the resolution, then global average pooling."""
 
     def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], stem: Stem) -> None:
@@ -66,11 +98,9 @@ class ResNet(Backbone):
         """The residual blocks from input to output."""
         return [block for stage in range(self.stages) for block in getattr(self, f"layer{stage + 1}")]
 
-    def forward(self, images: Tensor) -> Tensor:
-        x: Tensor = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
-        for stage in range(self.stages):
-            x = getattr(self, f"layer{stage + 1}")(x)
-        return x.mean((2, 3))
+    def entry(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
+        return maps
 
 
 def _resnet(widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> Builder:

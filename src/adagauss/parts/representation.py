@@ -111,9 +111,14 @@ class Step:
     """Which process holds each image; None if this one holds all."""
 
     @cached_property
+    def maps(self) -> Tensor:
+        """The output of the frozen layers, which both networks share."""
+        return self.now.network.extractor.frozen(self.images)
+
+    @cached_property
     def features(self) -> Tensor:
         """F_t(x); detached during the warm-up of the head."""
-        features = self._whole(self.extract(self.images))
+        features = self._whole(self.extract(self.maps))
         return features.detach() if self.detach else features
 
     @cached_property
@@ -121,7 +126,7 @@ class Step:
         """F_{t−1}(x), in evaluation mode and without gradient."""
         assert self.now.previous is not None, "the first task has no previous network"
         with torch.no_grad():
-            return self._whole(self.now.previous.extractor(self.images))
+            return self._whole(self.now.previous.extractor.learned(self.maps))
 
     def only(self, chosen: Tensor) -> Step:
         """Some images of the batch, by position, as a batch of their own."""
@@ -205,8 +210,8 @@ class TaskObjective(Objective):
         self.warm_epochs = recipe.warm_epochs
         # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory)
-        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor)
-        self._extract: Callable[[Tensor], Tensor] = lambda images: _of_share(compiled, images, runtime)
+        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor.learned)
+        self._extract: Callable[[Tensor], Tensor] = lambda maps: _of_share(compiled, maps, runtime)
         self._warm = False
         self._generator = torch.Generator()
 

@@ -6,7 +6,7 @@ import hashlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -202,9 +202,9 @@ class Runtime:
         module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         return module
 
-    def compiled(self, module: nn.Module) -> nn.Module:
-        """The module, compiled for training if configured."""
-        return torch.compile(module) if self.config.compile else module  # type: ignore[return-value]
+    def compiled(self, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """The function, compiled for training if configured."""
+        return torch.compile(function) if self.config.compile else function
 
     def seed_for(self, *parts: object) -> int:
         """A seed for one purpose within this run."""

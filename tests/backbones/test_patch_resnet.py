@@ -1,0 +1,124 @@
+"""The residual network on a dictionary of patches, and frozen layers that run once for the old and the new network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.backbones import Extractor
+from adagauss.backbones.patch_resnet import PatchResNet, PatchResNetSettings
+from adagauss.backbones.patches import CONTRAST_FLOOR, DEVIATION_FLOOR
+from adagauss.backbones.resnet import ResNet
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
+from adagauss.data.images import ArrayImages
+from adagauss.errors import ConfigError
+from tests.contracts.toy import learner_of, quick_method, toy_learner, toy_tasks
+
+SMALL = {"backbone.name": "patch_resnet", "backbone.options.widths": (8, 12), "backbone.options.patches": 500}
+
+
+def prepared(size: int = 14) -> tuple[PatchResNet, Tensor]:
+    """A network prepared on random images, and the images."""
+    torch.manual_seed(0)
+    network = PatchResNet(PatchResNetSettings(filters=5, patch_size=4, widths=(6, 8), patches=2000), (3, size, size))
+    pixels = torch.randint(256, (40, 3, size, size), dtype=torch.uint8)
+    network.prepare(ArrayImages(pixels), torch.Generator().manual_seed(0))
+    return network.eval(), pixels
+
+
+def test_maps_are_means_of_thresholded_products_with_normalised_patches() -> None:
+    network, pixels = prepared()
+    patches = F.unfold(pixels.double(), 4).mT  # (B, 11², 48)
+    deviation = (patches.var(2, correction=0, keepdim=True) + CONTRAST_FLOOR).sqrt()
+    products = (patches / deviation) @ network.filters.double().flatten(1).T + network.bias.flatten().double()
+    cells = products.mT.unflatten(2, (11, 11))[..., :9, :9].unflatten(3, (3, 3)).unflatten(2, (3, 3))
+    both = torch.cat([(cells - 0.25).clamp_min(0), (-cells - 0.25).clamp_min(0)], 1)
+    maps = both.mean((3, 5)).sqrt()
+    expected = (maps - network.centre) / (network.deviation + DEVIATION_FLOOR)
+    torch.testing.assert_close(network.entry(pixels / 255).double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_maps_of_the_first_task_are_standardised_and_contrast_does_not_change_products() -> None:
+    network, pixels = prepared()
+    maps = network.entry(pixels / 255)
+    torch.testing.assert_close(maps.mean((0, 2, 3)), torch.zeros(10), atol=1e-4, rtol=0)
+    torch.testing.assert_close(maps.std((0, 2, 3), correction=0), torch.ones(10), atol=0.02, rtol=0)
+    torch.testing.assert_close(network.entry(pixels / 512 + 0.1), maps, atol=0.02, rtol=0.02)
+
+
+def test_the_dictionary_is_never_trained() -> None:
+    learner = toy_learner("adagauss", None, **SMALL)
+    tasks = toy_tasks()
+    learner.learn(tasks[0])
+    before = {name: value.clone() for name, value in learner.network.extractor.trunk.state_dict().items()}
+    learner.learn(tasks[1])
+    after = learner.network.extractor.trunk.state_dict()
+    fixed = {name for name in before if not name.startswith("layers.")}
+    assert fixed == {"filters", "bias", "centre", "deviation"}
+    assert all(torch.equal(before[name], after[name]) for name in fixed)
+    assert not torch.equal(before["layers.0.0.weight"], after["layers.0.0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(PatchResNet, SMALL), (ResNet, {"backbone.name": "resnet_thin", "backbone.train_blocks": "last:1"})],
+)
+def test_frozen_layers_run_once_per_batch_for_both_networks(
+    kind: type[Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = toy_learner("adagauss", None, **settings)
+    tasks = toy_tasks()
+    learner.learn(tasks[0])
+    entered: list[int] = []
+    learned: list[int] = []
+    entry, trained = kind.entry, Extractor.learned
+
+    def count_entry(self: Any, images: Tensor) -> Tensor:
+        entered.append(len(images))
+        return entry(self, images)
+
+    def count_learned(self: Extractor, maps: Tensor) -> Tensor:
+        learned.append(len(maps))
+        return trained(self, maps)
+
+    monkeypatch.setattr(kind, "entry", count_entry)
+    monkeypatch.setattr(Extractor, "learned", count_learned)
+    method, network = learner.method, learner.network
+    now = CurrentTask(1, tasks[2], network, network.frozen_copy(), method.augmentation, learner.runtime)
+    method.representation.fit(now, learner.memory, {})
+    assert entered
+    assert len(learned) == 2 * len(entered)
+
+
+@pytest.mark.parametrize("share", ["all", "none", "last:1", "last:3"])
+@pytest.mark.parametrize("name", ["resnet_thin", "patch_resnet"])
+def test_frozen_and_learned_layers_together_are_the_network(name: str, share: str) -> None:
+    settings = {**(SMALL if name == "patch_resnet" else {}), "backbone.name": name, "backbone.train_blocks": share}
+    network = toy_learner("adagauss", None, **settings).network.extractor.eval()
+    images = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    maps = network.frozen(images)
+    assert torch.equal(network.learned(maps), network(images))
+    assert torch.equal(maps, (images - network.mean) / network.std) is (name == "resnet_thin" and share == "all")
+
+
+def test_a_saved_learner_goes_on_as_if_it_had_not_been_saved(tmp_path: Path) -> None:
+    learner = learner_of(quick_method("adagauss", None, **SMALL))
+    tasks = toy_tasks()
+    learner.learn(tasks[0])
+    learner.save(tmp_path / "one.safetensors", {})
+    loaded = Learner.load(tmp_path / "one.safetensors")
+    for one in (learner, loaded):
+        one.learn(tasks[1])
+    images = tasks[0].images
+    assert torch.equal(learner.scores(learner.features(images)), loaded.scores(loaded.features(images)))
+
+
+def test_images_smaller_than_a_cell_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"7×7 pixels are too small.*backbone\.options\.patch_size"):
+        PatchResNet(PatchResNetSettings(), (3, 7, 7))
