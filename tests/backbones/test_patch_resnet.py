@@ -13,7 +13,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor
 from adagauss.backbones.patch_resnet import PatchResNet, PatchResNetSettings
 from adagauss.backbones.patches import CONTRAST_FLOOR, DEVIATION_FLOOR
-from adagauss.backbones.resnet import ResNet
+from adagauss.backbones.resnet import BlockBackbone, ResNet
 from adagauss.core.learn import Learner
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import ArrayImages
@@ -37,7 +37,7 @@ def test_maps_are_means_of_thresholded_products_with_normalised_patches() -> Non
     patches = F.unfold(pixels.double(), 4).mT  # (B, 11², 48)
     deviation = (patches.var(2, correction=0, keepdim=True) + CONTRAST_FLOOR).sqrt()
     products = (patches / deviation) @ network.filters.double().flatten(1).T + network.bias.flatten().double()
-    cells = products.mT.unflatten(2, (11, 11))[..., :9, :9].unflatten(3, (3, 3)).unflatten(2, (3, 3))
+    cells = products.mT.reshape(-1, 5, 11, 11)[..., :9, :9].reshape(-1, 5, 3, 3, 3, 3)
     both = torch.cat([(cells - 0.25).clamp_min(0), (-cells - 0.25).clamp_min(0)], 1)
     maps = both.mean((3, 5)).sqrt()
     expected = (maps - network.centre) / (network.deviation + DEVIATION_FLOOR)
@@ -70,7 +70,7 @@ def test_the_dictionary_is_never_trained() -> None:
     [(PatchResNet, SMALL), (ResNet, {"backbone.name": "resnet_thin", "backbone.train_blocks": "last:1"})],
 )
 def test_frozen_layers_run_once_per_batch_for_both_networks(
-    kind: type[Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kind: type[BlockBackbone], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = toy_learner("adagauss", None, **settings)
     tasks = toy_tasks()
@@ -79,7 +79,7 @@ def test_frozen_layers_run_once_per_batch_for_both_networks(
     learned: list[int] = []
     entry, trained = kind.entry, Extractor.learned
 
-    def count_entry(self: Any, images: Tensor) -> Tensor:
+    def count_entry(self: BlockBackbone, images: Tensor) -> Tensor:
         entered.append(len(images))
         return entry(self, images)
 

@@ -35,7 +35,7 @@ ALL_SCALES = [
     protocol(one.name, scale)
     for one in PROTOCOLS.values()
     for scale in SCALES
-    if scale != "few" or not one.needs_weights
+    if (scale != "few" or not one.needs_weights) and (scale != "fast" or one.fast_settings)
 ]
 
 
@@ -61,7 +61,7 @@ def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
 def test_a_name_with_the_scale_is_an_alias(chosen: Protocol) -> None:
     assert protocol(chosen.name) == chosen
     base, _, scale = chosen.name.rpartition("-")
-    if scale in ("cpu", "few"):
+    if scale in SCALES:
         assert protocol(base, scale) == chosen
 
 
@@ -69,6 +69,7 @@ def test_a_name_with_the_scale_is_an_alias(chosen: Protocol) -> None:
     ("name", "scale", "message"),
     [
         ("cub-10", "few", "pretrained weights"),
+        ("cub-10", "fast", "use --scale cpu, or one of cifar100-10"),
         ("cifar100-10-cpu", "few", "has the scale cpu"),
         ("cifar100-10", "cpus", "did you mean 'cpu'"),
         ("cifar100-1-cpu", None, "cifar100-10"),

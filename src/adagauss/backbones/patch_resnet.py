@@ -52,7 +52,7 @@ class PatchResNetSettings(Config):
     """Patches the dictionary is learned from."""
     rounds: PositiveInt = 8
     """Rounds of k-means."""
-    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (96, 192)
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (80, 160)
     """Channels of each residual block; each block but the first halves the resolution."""
 
 

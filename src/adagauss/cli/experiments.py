@@ -681,7 +681,8 @@ def _protocols() -> Listing:
         tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
         order = "by seed" if stream.class_order else "fixed"
         networks = [one.settings["backbone.name"] for one in (chosen, protocol(name, "cpu"))]
-        rows.append((name, tasks, order, *networks, "paper, cpu" if chosen.needs_weights else "paper, cpu, few"))
+        scales = "paper, cpu" + ", few" * (not chosen.needs_weights) + ", fast" * bool(chosen.fast_settings)
+        rows.append((name, tasks, order, *networks, scales))
     return ("protocol", "tasks", "order", "network", "network, cpu", "--scale"), rows
 
 

@@ -53,7 +53,7 @@ ProtocolName = Annotated[
 ]
 ProtocolScale = Annotated[
     str | None,
-    typer.Option("--scale", help="paper; cpu: a small network and few epochs; few: also 2 classes per task."),
+    typer.Option("--scale", help="paper; cpu: small network, few epochs; few: also 2 classes a task; fast: an hour."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]

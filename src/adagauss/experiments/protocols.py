@@ -1,4 +1,4 @@
-"""Protocols by name and scale: the paper's benchmarks; reduced for a CPU; with few classes per task."""
+"""Protocols by name and scale: the paper's benchmarks; reduced for a CPU; with few classes; whole ones on a CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
 
 Settings = Mapping[str, Any]
-SCALES = ("paper", "cpu", "few")
+SCALES = ("paper", "cpu", "few", "fast")
 FEW_CLASSES = 2
 """Classes of a task at the scale ``few``."""
 
@@ -34,6 +34,8 @@ class Protocol:
     scale: str = "paper"
     cpu_settings: Settings = field(default_factory=dict)
     """Further settings at the CPU scale."""
+    fast_settings: Settings = field(default_factory=dict)
+    """Further settings at the scale ``fast``; empty if there is no such scale."""
     cpu_image_size: int = 32
     cpu_classes: int | None = None
     """Number of classes at the CPU scale, if not all are used."""
@@ -99,6 +101,19 @@ class Protocol:
             scale="cpu",
         )
 
+    def with_a_fast_network(self) -> Protocol:
+        """All classes and images, with a network that learns in less than an hour on one CPU core."""
+        if not self.fast_settings:
+            possible = ", ".join(one.name for one in PROTOCOLS.values() if one.fast_settings)
+            raise ConfigError(f"{self.name} has no scale fast; use --scale cpu, or one of {possible}")
+        return replace(
+            self,
+            name=f"{self.name}-fast",
+            settings={**self.settings, **self.fast_settings},
+            preset_settings=_DATA["few"]["preset_settings"],
+            scale="cpu",
+        )
+
 
 def _protocols(benchmark: Mapping[str, Any]) -> list[Protocol]:
     """The protocols of an entry of the file: its numbers of tasks, equal ones and those after half of the classes."""
@@ -120,7 +135,7 @@ PROTOCOLS = {one.name: one for benchmark in _DATA["benchmarks"] for one in _prot
 
 
 def protocol(name: str, scale: str | None = None) -> Protocol:
-    """A protocol by name and scale; the names ``NAME-cpu`` and ``NAME-few`` include the scale.
+    """A protocol by name and scale; the names ``NAME-cpu``, ``NAME-few`` and ``NAME-fast`` include the scale.
 
     >>> protocol("cifar100-10").stream.tasks, protocol("cifar100-10", "cpu").name
     (10, 'cifar100-10-cpu')
@@ -137,6 +152,8 @@ def protocol(name: str, scale: str | None = None) -> Protocol:
     chosen = PROTOCOLS[name]
     if scale == "cpu":
         return chosen.at_cpu_scale()
+    if scale == "fast":
+        return chosen.with_a_fast_network()
     if scale == "few":
         if chosen.needs_weights:
             raise ConfigError(f"{name} starts from pretrained weights and has no scale few; use --scale cpu")
