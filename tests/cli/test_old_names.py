@@ -22,7 +22,7 @@ from tests.cli.conftest import Command
         ("rename m a b --join -- --join", "rename m a b --merge -- --join"),
         ("run --sizes 4,3,3 --classes=10", "run --tasks 4,3,3 --set stream.classes=10"),
         ("run --precision 16-mixed --compile", "run --set runtime.precision=16-mixed --set runtime.compile=true"),
-        ("compare --ray auto --log wandb", "compare --engine ray=auto --logger wandb"),
+        ("compare --ray auto --log tensorboard", "compare --engine ray=auto --logger tensorboard"),
         ("teach m photos --method adagauss", "teach m photos --method adagauss"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
 from adagauss.experiments.engines import open_executor
-from adagauss.experiments.grid import run_grid
+from adagauss.experiments.grid import Workers, run_grid
 from adagauss.experiments.run import Run
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
@@ -34,7 +34,7 @@ def test_an_engine_gives_the_numbers_of_this_process(
     if engine in LIBRARIES:
         pytest.importorskip(LIBRARIES[engine])
     with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=1) as executor:
-        grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, executor=executor, most=1)
+        grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, workers=Workers(executor, 1))
     assert grid.results["finetune"][0].matrix == alone.matrix
 
 

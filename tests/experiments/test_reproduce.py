@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
+from adagauss.experiments.grid import Workers
 from adagauss.experiments.paper import (
     SCALES,
     Benchmark,
@@ -39,7 +40,6 @@ from adagauss.experiments.reproduce import (
     write_page,
 )
 from adagauss.experiments.run import Run, RunFolder
-from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 
 NAMES = ["ablation", "spectrum"]
@@ -72,7 +72,7 @@ def test_rescoring_without_changes_gives_the_accuracy_of_the_run(made: Made) -> 
     one = next(one for one in found.planned if one.row.label == "8 AdaGauss")
     file = config.out / "rescored" / "unchanged.json"
     unchanged = one._replace(row=replace(one.row, rescore={}), rescored=file)
-    rescore_missing([replace(found, planned=[unchanged])], config, Reporter())
+    rescore_missing([replace(found, planned=[unchanged])], config)
     run = finished_run(one.run, config)
     assert isinstance(run, Run)
     assert read_rescored(file, config) == pytest.approx(run.curve)
@@ -163,12 +163,12 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
             raise NumericalError("the loss became NaN: lower the rate")
 
     monkeypatch.setattr("adagauss.experiments.grid.run", run)
-    run_missing(runs, config, Reporter())
+    run_missing(runs, config)
     (found,) = planned
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")
     assert found.problems()["without anti-collapse"].kind == "missing"
     with ThreadPoolExecutor(1) as executor:
-        run_missing(runs, config, Reporter(), executor)
+        run_missing(runs, replace(config, workers=Workers(executor)))
     assert len(tried) == 4, "a failed run is tried again"
     assert plan(find_items(["spectrum"]), config)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
 
@@ -176,7 +176,7 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
 def test_a_run_in_use_by_another_process_is_left_to_it(config: ReproductionConfig) -> None:
     runs = distinct_runs(plan(find_items(["confusion"]), config))
     with RunFolder(runs[0].folder).lock():
-        run_missing(runs, config, Reporter())
+        run_missing(runs, config)
     state = finished_run(runs[0], config)
     assert isinstance(state, Problem)
     assert state.kind == "missing", "it neither ran nor failed"

@@ -17,7 +17,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import make_config
-from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, run_grid, run_specs
+from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, Workers, run_grid, run_specs
 from adagauss.experiments.run import Run
 from adagauss.utils.progress import LineReporter
 
@@ -25,19 +25,14 @@ STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 
 
 class Here(Executor):
-    """Runs at once; the first calls end with the death of their worker."""
+    """Runs at once."""
 
-    def __init__(self, deaths: int = 0) -> None:
-        self.deaths = deaths
-        self.calls = 0
+    calls = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.calls += 1
         future: Future[Any] = Future()
-        if self.calls <= self.deaths:
-            future.set_exception(RuntimeError("the node is gone"))
-        else:
-            future.set_result(fn(*args, **kwargs))
+        future.set_result(fn(*args, **kwargs))
         return future
 
 
@@ -68,7 +63,7 @@ def test_workers_with_another_current_folder_write_into_the_same_run_folder(
     for name in ("here", "elsewhere"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    ((spec, outcome),) = run_specs(make_specs(Path("out"), "one"), Path("out"), executor=Elsewhere())
+    ((spec, outcome),) = run_specs(make_specs(Path("out"), "one"), Path("out"), Workers(Elsewhere()))
     assert outcome.result is not None
     assert spec.folder == Path("out/one")
     assert (tmp_path / "here/out/one/metrics.json").exists()
@@ -88,23 +83,12 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
             STREAM,
             tmp_path,
             epochs=1,
-            executor=executor,
-            reporter=LineReporter(Console(file=out, width=200)),
+            workers=Workers(executor, reporter=LineReporter(Console(file=out, width=200))),
         )
     assert list(grid.results) == ["finetune", "frozen"]
     for name, (result,) in grid.results.items():
         assert result.matrix == alone[name][0].matrix
     assert f"frozen, seed 0: done {100 * alone['frozen'][0].curve[-1]:.1f} %" in out.getvalue()
-
-
-def test_a_run_whose_worker_dies_is_resumed(tmp_path: Path) -> None:
-    out = io.StringIO()
-    reporter = LineReporter(Console(file=out, width=200))
-    executor = Here(deaths=1)
-    ((_, outcome),) = run_specs(make_specs(tmp_path, "a"), tmp_path, executor=executor, reporter=reporter)
-    assert outcome.result is not None
-    assert executor.calls == 2
-    assert "a: its worker ended (RuntimeError: the node is gone); it is resumed" in out.getvalue()
 
 
 def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
@@ -117,10 +101,10 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
 
     monkeypatch.setattr("adagauss.experiments.grid.work", deadly)
     with ThreadPoolExecutor(1) as executor:
-        outcomes = list(run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, executor=executor))
+        outcomes = list(run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, Workers(executor)))
     found = {spec.name: str(outcome.failure) for spec, outcome in outcomes}
     assert found["b"] == "harmless"
-    assert "its worker ended (RuntimeError: the memory of the node is full), 2 times" in found["deadly"]
+    assert "its worker ended (RuntimeError: the memory of the node is full): it was killed" in found["deadly"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +127,7 @@ def test_errors_are_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erro
     monkeypatch.setattr(grid_module, "run", fail)
     (spec,) = make_specs(tmp_path, "a")
     spec.folder.mkdir()
-    ((_, outcome),) = run_specs([spec], tmp_path, executor=Here())
+    ((_, outcome),) = run_specs([spec], tmp_path, Workers(Here()))
     assert message in str(outcome.failure)
     assert (spec.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
@@ -159,7 +143,7 @@ def test_runs_on_different_data_are_not_compared(
             return super().submit(fn, *args, **kwargs)
 
     with pytest.raises(DataError, match="read different data"):
-        run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, executor=Other())
+        run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, workers=Workers(Other()))
     grid_module._load.cache_clear()
 
 
@@ -178,4 +162,4 @@ def test_at_most_that_many_runs_are_submitted(tmp_path: Path, monkeypatch: pytes
             taken.append(spec.name)
             yield spec
 
-    assert [len(taken) for _ in run_specs(source(), tmp_path, executor=Here(), most=1)] == [1, 2, 3]
+    assert [len(taken) for _ in run_specs(source(), tmp_path, Workers(Here(), 1))] == [1, 2, 3]

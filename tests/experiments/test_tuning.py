@@ -18,6 +18,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.grid import Workers
 from adagauss.experiments.runner import ValidationSplit
 from adagauss.experiments.tune import Range, Search, tune
 
@@ -181,7 +182,7 @@ def test_the_best_settings_are_found_and_failures_are_trials(
 ) -> None:
     use(monkeypatch, FakeRun(fails=0.8))
     with ThreadPoolExecutor(2) as executor:
-        tuned = tune(search, tmp_path, trials=16, executor=executor, most=2)
+        tuned = tune(search, tmp_path, trials=16, workers=Workers(executor, 2))
     assert abs(tuned[0].params["classifier.pooled_shrinkage"] - 0.3) < 0.1
     assert len(tuned) == 16
     failed = [one for one in tuned if one.state.name == "FAIL"]

@@ -6,6 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from adagauss.cli.options import (
     Epochs,
     Experiment,
     Jobs,
-    Loggers,
+    LoggerName,
     Preset,
     ProtocolName,
     ProtocolScale,
@@ -86,7 +87,7 @@ def run(
     ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
-    logger: Loggers = None,
+    logger: LoggerName = None,
     device: Device = "auto",
     devices: Annotated[
         int, typer.Option("--devices", min=1, help="Processes that share the work: one per GPU or group of cores.")
@@ -116,10 +117,10 @@ def run(
     with stoppable(f"finished tasks are stored: `adagauss run --out {out} --resume` continues with the same numbers"):
         if devices > 1:
             del data  # every process reads its own
-            launch(_run_in_process, devices, resolved.runtime, resolved, out, resume, data_root, quiet, logger or ())
+            launch(_run_in_process, devices, resolved.runtime, resolved, out, resume, data_root, quiet, logger)
             result = Run.open(out)
         else:
-            result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, trackers=logger or ())
+            result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, logger=logger)
     results = {resolved.method_name: [result]}
     output.show_results(results, comparison_rows(results))
     say(f"Run folder: {out}", f"Figures: adagauss analyse {out}")
@@ -132,7 +133,7 @@ def _run_in_process(
     resume: bool,
     data_root: Path,
     quiet: bool,
-    trackers: Sequence[str],
+    logger: str | None,
 ) -> None:
     """Work of each of several processes; each reads its own data."""
     from adagauss.cli import show_warning
@@ -144,7 +145,7 @@ def _run_in_process(
         warnings.simplefilter("ignore")
     reporter = reporter_for(quiet or not processes.first)
     options = read_options(data_root, config.stream, reporter)
-    run_stream(config, out, resume=resume, reporter=reporter, options=options, trackers=trackers, processes=processes)
+    run_stream(config, out, resume=resume, reporter=reporter, options=options, logger=logger, processes=processes)
 
 
 def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset]:
@@ -199,7 +200,7 @@ def compare(
     jobs: Jobs = None,
     engine_name: EngineName = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
-    logger: Loggers = None,
+    logger: LoggerName = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
@@ -213,7 +214,7 @@ def compare(
     from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
     from adagauss.experiments.engines import open_executor
-    from adagauss.experiments.grid import run_grid
+    from adagauss.experiments.grid import Workers, run_grid
     from adagauss.utils.files import write_atomically
 
     chosen = Experiment.of(context)
@@ -231,11 +232,8 @@ def compare(
             epochs=epochs,
             settings=chosen.settings,
             runtime=chosen.runtime,
-            options=chosen.data,
-            reporter=chosen.reporter,
-            executor=executor,
-            most=jobs,
-            trackers=logger or (),
+            workers=Workers(executor, jobs, chosen.data, chosen.reporter),
+            logger=logger,
         )
     is_papers = chosen.protocol is not None and chosen.protocol.is_papers(chosen.settings)
     rows = comparison_rows(results, is_papers and recipe == "own" and epochs is None)
@@ -311,6 +309,7 @@ def tune(
     import yaml
 
     from adagauss.experiments.engines import open_executor
+    from adagauss.experiments.grid import Workers
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import Range, Search
     from adagauss.experiments.tune import tune as search_settings
@@ -325,15 +324,8 @@ def tune(
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
         open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
-        tuned = search_settings(
-            search,
-            out,
-            trials=trials,
-            options=chosen.data,
-            reporter=chosen.reporter,
-            executor=executor,
-            most=jobs or AT_ONCE,
-        )
+        workers = Workers(executor, jobs or AT_ONCE, chosen.data, chosen.reporter)
+        tuned = search_settings(search, out, trials=trials, workers=workers)
     rows = [
         (one.number, STATES[one.state.name], f"{100 * one.value:.1f}" if one.value else "", _as_options(one.params))
         for one in tuned[:SHOWN]
@@ -569,6 +561,7 @@ def reproduce(
     from adagauss.data.dataset import ReadOptions
     from adagauss.experiments import reproduce as reproduction
     from adagauss.experiments.engines import open_executor
+    from adagauss.experiments.grid import Workers
     from adagauss.experiments.paper import SCALES, find_items
     from adagauss.utils.runtime import RuntimeConfig
 
@@ -581,7 +574,7 @@ def reproduce(
     config = reproduction.ReproductionConfig(
         SCALES[scale],
         out,
-        ReadOptions(root=data_root, reporter=reporter),
+        Workers(options=ReadOptions(root=data_root, reporter=reporter), reporter=reporter),
         tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
         RuntimeConfig.of({"device": device}, "runtime."),
         weights.absolute() if weights else None,
@@ -594,7 +587,8 @@ def reproduce(
         stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
         open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
-        made = reproduction.reproduce(items, config, reporter, executor, jobs, run=not finished)
+        config = replace(config, workers=replace(config.workers, executor=executor, most=jobs))
+        made = reproduction.reproduce(items, config, run=not finished)
     for one in made:
         for found in one.results:
             rows = reproduction.table_rows([found])

@@ -72,12 +72,12 @@ EngineName = Annotated[
         help="Where runs are computed: local, dask, ray or slurm, e.g. dask=tcp://host:8786, slurm=PARTITION.",
     ),
 ]
-Loggers = Annotated[
-    list[str] | None,
+LoggerName = Annotated[
+    str | None,
     typer.Option(
         "--logger",
         metavar="LOGGER",
-        help="tensorboard or wandb, in addition to the log.csv of each run. Repeatable.",
+        help="tensorboard: its files in each run folder, in addition to log.csv.",
     ),
 ]
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, WorkerError, unknown_name
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.logs import require_trackers
+from adagauss.experiments.logs import check_logger
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import ValidationSplit, run
@@ -35,8 +35,6 @@ from adagauss.utils.runtime import RuntimeConfig
 
 TRACEBACK = "error.txt"
 """Traceback of an unexpected error, in the run folder."""
-ATTEMPTS = 2
-"""Attempts of a run whose worker dies; the second one resumes."""
 REMEDY = (
     "it was killed, or the memory is full, or its machine is gone; make fewer runs at once (--jobs): the same command "
     "continues from here"
@@ -52,7 +50,7 @@ class RunSpec:
     name: str
     config: RunConfig
     folder: Path
-    trackers: tuple[str, ...] = ()
+    logger: str | None = None
     split: ValidationSplit | None = None
     """Run only this part of the data."""
 
@@ -85,7 +83,7 @@ def attempt(spec: RunSpec, options: ReadOptions, reporter: Reporter) -> Outcome:
         config, data = spec.config, read_dataset(spec.config.stream, options)
         if spec.split is not None:
             config, data = spec.split.of(config, data)
-        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, trackers=spec.trackers))
+        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, logger=spec.logger))
     except AdagaussError as error:
         return Outcome(failure=error)
     except OSError as error:
@@ -131,69 +129,67 @@ def work(spec: RunSpec, out: Path, options: ReadOptions) -> Outcome:
     return replace(outcome, messages=tuple(dict.fromkeys(messages)))
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Who makes runs, and from which data."""
+
+    executor: Executor | None = None
+    """Makes the runs; None makes one after another in this process."""
+    most: int | None = None
+    """How many the executor has at a time; None for all."""
+    options: ReadOptions = field(default_factory=ReadOptions)
+    """How the data are read, here or by the workers."""
+    reporter: Reporter = SILENT
+    """Shows progress."""
+
+    def submit(self, spec: RunSpec, out: Path) -> Future[Outcome]:
+        """Start a run; without an executor it has ended afterwards."""
+        future: Future[Outcome] = Future()
+        try:
+            if self.executor is None:
+                future.set_result(attempt(spec, self.options, self.reporter))
+            else:  # workers may have another current folder
+                out.mkdir(parents=True, exist_ok=True)
+                options = replace(self.options, reporter=SILENT, root=self.options.root.absolute())
+                spec = replace(spec, folder=spec.folder.absolute())
+                future = self.executor.submit(work, spec, out.absolute(), options)
+        except Exception as error:  # engines raise their own errors if they are gone
+            future.set_exception(error)
+        return future
+
+
 def run_specs(
-    specs: Iterable[RunSpec],
-    out: Path,
-    *,
-    total: int = 0,
-    executor: Executor | None = None,
-    most: int | None = None,
-    options: ReadOptions | None = None,
-    reporter: Reporter | None = None,
-    title: str = "runs",
+    specs: Iterable[RunSpec], out: Path, workers: Workers | None = None, *, total: int = 0, title: str = "runs"
 ) -> Iterator[tuple[RunSpec, Outcome]]:
-    """Run specs, and yield the outcome of each when its run ends. The run of a worker that died is resumed.
+    """Run specs, and yield the outcome of each when its run ends.
 
     Args:
         specs: taken one by one, when there is room.
         out: the folder of all runs.
+        workers: who makes them.
         total: number of specs.
-        executor: makes the runs; None makes one after another here.
-        most: how many are submitted to the executor at a time; None submits all.
-        options: how the data are read, here or by the workers.
-        reporter: shows progress.
         title: name of the whole.
     """
-    reporter, options = reporter or Reporter(), options or ReadOptions()
-    # Workers may have another current folder.
-    theirs = replace(options, reporter=SILENT, root=options.root.absolute())
-    most = 1 if executor is None else most
+    workers = workers or Workers()
+    most = 1 if workers.executor is None else workers.most
     source = iter(specs)
-    pending: dict[Future[Outcome], tuple[RunSpec, int]] = {}
-
-    def submit(spec: RunSpec, attempts: int) -> None:
-        future: Future[Outcome] = Future()
-        try:
-            if executor is None:
-                future.set_result(attempt(spec, options, reporter))
-            else:
-                out.mkdir(parents=True, exist_ok=True)
-                future = executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), theirs)
-        except Exception as error:  # engines raise their own errors if they are gone
-            future.set_exception(error)
-        pending[future] = spec, attempts
-
-    with reporter.progress(title, total) as advance:
+    pending: dict[Future[Outcome], RunSpec] = {}
+    with workers.reporter.progress(title, total) as advance:
         while True:
             for spec in islice(source, None if most is None else most - len(pending)):
-                submit(spec, 1)
+                pending[workers.submit(spec, out)] = spec
             if not pending:
                 return
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                spec, attempts = pending.pop(future)
+                spec = pending.pop(future)
                 try:
                     outcome = future.result()
                 except Exception as error:  # our own errors are values: this is the engine's
-                    lines = str(error).strip().splitlines()
-                    lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
-                    if attempts < ATTEMPTS:
-                        reporter.message(f"{spec.name}: {lost}; it is resumed")
-                        submit(spec, attempts + 1)
-                        continue
-                    outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
-                for message in outcome.messages:
-                    reporter.message(f"{spec.name}: {message}")
-                reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
+                    lines = [": " + line[:200] for line in str(error).strip().splitlines()[:1]]
+                    lost = f"its worker ended ({type(error).__name__}{''.join(lines)})"
+                    outcome = Outcome(failure=WorkerError(f"{lost}: {REMEDY}"))
+                for message in (*outcome.messages, f"{'done' if outcome.result else 'failed'} {outcome}".rstrip()):
+                    workers.reporter.message(f"{spec.name}: {message}")
                 advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
                 yield spec, outcome
 
@@ -251,20 +247,16 @@ def run_grid(
     epochs: int | None = None,
     settings: Mapping[str, Any] | None = None,
     runtime: RuntimeConfig | None = None,
-    options: ReadOptions | None = None,
-    reporter: Reporter | None = None,
-    executor: Executor | None = None,
-    most: int | None = None,
-    trackers: Sequence[str] = (),
+    workers: Workers | None = None,
+    logger: str | None = None,
 ) -> Grid:
     """Metrics of every method over every seed; finished runs in ``out`` are read from there.
 
     A run that cannot be made, fails or loses its worker is a failure of its method, and the others go on; if there is
-    no result at all, or if machines read different data, it raises. Without an ``executor`` the runs are made here,
-    one after another; ``most`` limits how many an executor has at a time. ``trackers`` follow the logs of the runs.
+    no result at all, or if machines read different data, it raises. ``logger`` is that of each run.
     """
-    require_trackers(trackers)
-    options = options or ReadOptions()
+    check_logger(logger)
+    workers = workers or Workers()
     chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
     known = {name: flatten(plain(make_method(name))).keys() for name in chosen}
     for key in settings or {}:
@@ -291,20 +283,9 @@ def run_grid(
             continue
         for seed in dict.fromkeys(seeds):
             one = config.model_copy(update={"seed": seed})
-            specs.append(RunSpec(f"{name}, seed {seed}", one, out / one.folder_name, tuple(trackers)))
-    read_dataset(stream, options)  # so that data that cannot be read are one error, not one of each run
-    outcomes = dict(
-        run_specs(
-            specs,
-            out,
-            total=len(specs),
-            executor=executor,
-            most=most,
-            options=options,
-            reporter=reporter,
-            title="comparison",
-        )
-    )
+            specs.append(RunSpec(f"{name}, seed {seed}", one, out / one.folder_name, logger))
+    read_dataset(stream, workers.options)  # so that data that cannot be read are one error, not one of each run
+    outcomes = dict(run_specs(specs, out, workers, total=len(specs), title="comparison"))
     failures.update({spec.config.method_name: one.failure for spec, one in outcomes.items() if one.failure})
     results: dict[str, list[Run]] = {}
     for spec in specs:  # workers end in any order

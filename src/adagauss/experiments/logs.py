@@ -1,19 +1,16 @@
-"""The log of a run: a CSV file, and the experiment trackers that receive the same numbers."""
+"""The log of a run: a CSV file, and TensorBoard's files with the same numbers."""
 
 from __future__ import annotations
 
 import csv
 import io
 import logging
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from adagauss.errors import CheckpointError, unknown_name
@@ -23,81 +20,45 @@ from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
 
-LOG = "log.csv"
+LOG, TENSORBOARD = "log.csv", "tensorboard"
 COLUMNS = ("what", "task", "epoch", "step", "name", "value")
 """``what`` is a stage, such as ``training``, or ``accuracy``; ``step`` counts its epochs over the whole run."""
 ACCURACY = "accuracy"
-PROJECT = "adagauss"
 
 logger = logging.getLogger(__name__)
 
 
-def tensorboard(folder: Path, settings: dict[str, Any]) -> Logger:
-    """Open the folder ``tensorboard`` of a run."""
-    opened = TensorBoardLogger(folder, name="", version="tensorboard", flush_secs=1)
-    if not Path(opened.log_dir).exists():
-        opened.log_hyperparams(settings)
-    return opened
-
-
-class Wandb:
-    """A run of the project ``adagauss``, or of WANDB_PROJECT; a resumed run continues it."""
-
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        import wandb
-
-        stored = folder / "wandb-id"
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=folder.name,
-            dir=str(folder),
-            id=read_text(stored) if stored.exists() else None,
-            resume="allow",
-            settings=wandb.Settings(console="off", silent=True),
-        )
-        write_atomically(stored, str(self._run.id).encode())
-        # Each stage has its own steps, which W&B would refuse as its global step: they are the horizontal axis.
-        self._run.define_metric("*", step_metric="step")
-        self._run.config.update(settings, allow_val_change=True)
-
-    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        self._run.log({**metrics, "step": float(step)})
-
-    def finalize(self, status: str) -> None:
-        self._run.finish(exit_code=int(status != "success"))
-
-
-TRACKERS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {"tensorboard": tensorboard, "wandb": Wandb}
-"""Loggers of Fabric, or classes with the same methods, by the name of the library, which is that of the extra too."""
-
-
-def require_trackers(names: Sequence[str]) -> None:
-    """Raise if a tracker does not exist or is not installed."""
-    for name in names:
-        if name not in TRACKERS:
-            raise unknown_name("tracker", name, TRACKERS)
+def check_logger(name: str | None) -> None:
+    """Raise if a logger does not exist or is not installed."""
+    if name not in (None, TENSORBOARD):
+        raise unknown_name("logger", name, [TENSORBOARD])
+    if name is not None:
         import_extra(name, name, f"--logger {name}")
 
 
 class RunLog:
-    """The log of the run in a folder, open for writing; trackers receive what is added to it."""
+    """The log of the run in a folder, open for writing.
+
+    Args:
+        folder: the run folder.
+        also: ``tensorboard``, or None for the CSV file alone.
+        settings: what TensorBoard shows as hyperparameters.
+        reporter: shows problems.
+    """
 
     def __init__(
         self,
         folder: RunFolder,
-        trackers: Sequence[str] = (),
+        also: str | None = None,
         settings: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> None:
-        require_trackers(trackers)
+        check_logger(also)
         self._path = folder.path / LOG
-        self._names = tuple(dict.fromkeys(trackers))
-        self._settings = {
-            key: value if isinstance(value, (int, float)) else str(value)[:500]
-            for key, value in (settings or {}).items()
-        }
+        self._also = also
+        self._settings = settings or {}
         self._reporter = reporter or Reporter()
-        self._trackers: dict[str, Any] = {}
+        self._tensorboard: TensorBoardLogger | None = None
         self._steps: dict[str, dict[tuple[int, int | None], int]] = {}
         """The step of each task and epoch, by stage."""
         self._task = 1
@@ -118,29 +79,19 @@ class RunLog:
                 write_atomically(self._path, _lines(rows).encode("utf-8"))
             except CheckpointError as error:  # the results do not depend on it
                 self._reporter.message(f"{error} The run goes on without a log.")
-        for name in self._names:
-            with self._dropping(name):
-                self._trackers[name] = TRACKERS[name](self._path.parent, self._settings)
+        if self._also is not None:
+            folder = self._path.parent / TENSORBOARD
+            is_new = not folder.exists()
+            self._tensorboard = TensorBoardLogger(folder.parent, name="", version=TENSORBOARD, flush_secs=1)
+            if is_new:
+                self._tensorboard.log_hyperparams({key: str(value)[:500] for key, value in self._settings.items()})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, tracker in list(self._trackers.items()):
-            with self._dropping(name):
-                tracker.finalize("success" if kind is None else "failed")
-
-    @contextmanager
-    def _dropping(self, name: str) -> Iterator[None]:
-        """Stop using a tracker if it raises; the run goes on."""
-        try:
-            yield
-        except Exception as error:  # trackers raise their own errors
-            self._trackers.pop(name, None)
-            self._reporter.message(
-                f"--logger {name} does not work ({type(error).__name__}: {str(error)[:200]}): the run goes on without "
-                f"it; everything is in {self._path}"
-            )
+        if self._tensorboard is not None:
+            self._tensorboard.finalize("success" if kind is None else "failed")
 
     def begin(self, index: int) -> None:
         """Log under this task, counted from 0, from now on; joint training calls each of its tasks the first."""
@@ -171,12 +122,11 @@ class RunLog:
                 file.write(_lines(rows))
         except OSError as error:  # a full disk stops the run when it saves its results
             logger.info("%s could not be written: %s", self._path, error)
-        for name, tracker in list(self._trackers.items()):
-            with self._dropping(name):
-                tracker.log_metrics({f"{what}/{key}": value for key, value in values.items()}, step)
+        if self._tensorboard is not None:
+            self._tensorboard.log_metrics({f"{what}/{name}": value for name, value in values.items()}, step)
 
 
-def _lines(rows: Iterable[Sequence[object]]) -> str:
+def _lines(rows: Sequence[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

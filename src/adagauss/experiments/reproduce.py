@@ -16,7 +16,6 @@ import shutil
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -30,10 +29,10 @@ from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
-from adagauss.data.dataset import ReadOptions, dataset_info
+from adagauss.data.dataset import dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.grid import RunSpec, read_dataset, recipe_of, run_specs
+from adagauss.experiments.grid import RunSpec, Workers, read_dataset, recipe_of, run_specs
 from adagauss.experiments.metrics import METRICS, mean
 from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, Value, paper_row
 from adagauss.experiments.protocols import Protocol
@@ -41,7 +40,6 @@ from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import read_text, write_atomically
-from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 
 TITLES = {metric.name: metric.title for metric in METRICS} | {
@@ -64,7 +62,7 @@ class ReproductionConfig:
 
     scale: Scale
     out: Path
-    options: ReadOptions = field(default_factory=ReadOptions)
+    workers: Workers = field(default_factory=Workers)
     seeds: tuple[int, ...] | None = None
     """Seeds of every row; None takes those of the scale and its benchmarks."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -238,8 +236,8 @@ def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tup
     """The configuration of a row and a digest of its changed parts, or why it cannot be run here."""
     protocol = config.scale.find(protocol_name)
     dataset = dataset_info(protocol.stream.dataset)
-    if not dataset.present(config.options.root):
-        return Problem("unavailable", f"{dataset.title} is not in {config.options.root / dataset.folder}")
+    if not dataset.present(config.workers.options.root):
+        return Problem("unavailable", f"{dataset.title} is not in {config.workers.options.root / dataset.folder}")
     settings = dict(row.settings)
     if protocol.needs_weights and "backbone.name" not in settings:
         if config.weights is None:
@@ -307,31 +305,16 @@ def _open_run(folder: Path, written: int) -> Run:
 # Running and rescoring.
 
 
-def run_missing(
-    runs: Iterable[RunSpec],
-    config: ReproductionConfig,
-    reporter: Reporter,
-    executor: Executor | None = None,
-    most: int | None = None,
-) -> None:
-    """Run or resume what is not finished, here or through an executor, at most ``most`` at a time.
+def run_missing(runs: Iterable[RunSpec], config: ReproductionConfig) -> None:
+    """Run or resume what is not finished.
 
     Runs that another process works on are skipped: the same command may be started several times.
     """
     config.failures.clear()
     missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
-    ended = run_specs(
-        missing,
-        config.runs,
-        total=len(missing),
-        executor=executor,
-        most=most,
-        options=config.options,
-        reporter=reporter,
-    )
-    for spec, outcome in ended:
+    for spec, outcome in run_specs(missing, config.runs, config.workers, total=len(missing)):
         if isinstance(outcome.failure, InUseError):
-            reporter.message(f"{spec.name}: another process runs it")
+            config.workers.reporter.message(f"{spec.name}: another process runs it")
         elif outcome.failure is not None:
             config.failures[spec.name] = str(outcome.failure)
 
@@ -345,9 +328,10 @@ def read_rescored(path: Path, config: ReproductionConfig) -> list[float] | Probl
     return Problem("missing", "not scored yet")
 
 
-def rescore_missing(planned: Iterable[ItemResults], config: ReproductionConfig, reporter: Reporter) -> None:
+def rescore_missing(planned: Iterable[ItemResults], config: ReproductionConfig) -> None:
     """Score changed parts of finished runs that are not scored yet; equal ones are scored once."""
     rows = {one.rescored: one for found in planned for one in found.planned if one.rescored is not None}
+    reporter = config.workers.reporter
     with reporter.progress("rescoring finished runs", len(rows)) as advance:
         for file, one in rows.items():
             run = finished_run(one.run, config)
@@ -355,7 +339,7 @@ def rescore_missing(planned: Iterable[ItemResults], config: ReproductionConfig, 
                 method = changed_method(run.config.method, one.row)
                 parts = {"row": method.drift}, {"row": method.classifier}
                 try:
-                    data = read_dataset(run.config.stream, config.options)
+                    data = read_dataset(run.config.stream, config.workers.options)
                     scored = rescore(run, data, *parts, reporter, method.memory, oracle=False).rows[0]
                     facts = {"run": run.path.name, "changes": dict(one.row.rescore or {}), "accuracy": scored.accuracy}
                     save_json(file, facts)
@@ -564,39 +548,27 @@ def list_lines(items: Sequence[Item], config: ReproductionConfig) -> Iterator[st
         yield from (f"  {problem.kind}: {problem.reason} ({count})" for problem, count in counts.items())
 
 
-def reproduce(
-    items: Sequence[Item],
-    config: ReproductionConfig,
-    reporter: Reporter | None = None,
-    executor: Executor | None = None,
-    most: int | None = None,
-    *,
-    run: bool = True,
-) -> list[Reproduced]:
+def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = True) -> list[Reproduced]:
     """Make the tables and figures of items, and resume an earlier call that was stopped.
 
     Args:
         items: tables and figures, see `adagauss.experiments.paper.find_items`.
-        config: scale, folders, data and seeds.
-        reporter: shows progress.
-        executor: makes the runs; None makes them here, one after another.
-        most: how many runs an executor has at a time.
+        config: scale, folders, data, seeds and workers.
         run: whether missing runs are made; without it the finished ones are used.
     """
-    reporter = reporter or Reporter()
     planned = plan(items, config)
     if run:
-        run_missing(distinct_runs(planned), config, reporter, executor, most)
-    rescore_missing(planned, config, reporter)
+        run_missing(distinct_runs(planned), config)
+    rescore_missing(planned, config)
     made = []
-    with reporter.progress("tables and figures", len(items)) as advance:
+    with config.workers.reporter.progress("tables and figures", len(items)) as advance:
         for item in items:
-            made.append(_reproduced(item, [one for one in planned if one.item is item], config, reporter))
+            made.append(_reproduced(item, [one for one in planned if one.item is item], config))
             advance(item.name)
     return made
 
 
-def _reproduced(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, reporter: Reporter) -> Reproduced:
+def _reproduced(item: Item, found: Sequence[ItemResults], config: ReproductionConfig) -> Reproduced:
     """Write the tables and figures of an item."""
     command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
     files, notes = [], []
@@ -614,8 +586,8 @@ def _reproduced(item: Item, found: Sequence[ItemResults], config: ReproductionCo
                 one.runs,
                 one.figure("csv").parent,
                 names=[item.study],
-                dataset=read_dataset(one.protocol.stream, config.options),
-                reporter=reporter,
+                dataset=read_dataset(one.protocol.stream, config.workers.options),
+                reporter=config.workers.reporter,
                 command=command,
             )
             files += drawn.files.values()

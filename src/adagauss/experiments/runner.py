@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,7 +49,7 @@ def run(
     reporter: Reporter | None = None,
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
-    trackers: Sequence[str] = (),
+    logger: str | None = None,
     processes: Processes | None = None,
 ) -> Run:
     """Learn the stream task by task and evaluate after each; returns the run, which the folder stores.
@@ -62,7 +61,7 @@ def run(
         reporter: shows progress.
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
-        trackers: experiment trackers in addition to ``log.csv``; names of `adagauss.experiments.logs`.
+        logger: ``tensorboard`` for its files in addition to ``log.csv``.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
     processes = processes or Processes()
@@ -73,7 +72,7 @@ def run(
     dataset = dataset or load_dataset(config.stream.dataset, options or default)
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
-    log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
+    log = RunLog(folder, logger, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, reporter, snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)

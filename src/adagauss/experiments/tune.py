@@ -6,22 +6,19 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from adagauss.core.config import Layer, import_parts, resolve
-from adagauss.data.dataset import ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.grid import RunSpec, read_dataset, run_specs
+from adagauss.experiments.grid import RunSpec, Workers, read_dataset, run_specs
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import ValidationSplit
 from adagauss.methods.base import USER
 from adagauss.utils.files import YamlError, parse_yaml
-from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
 from adagauss.utils.runtime import derive_seed
 
@@ -97,16 +94,7 @@ class Search:
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:10]
 
 
-def tune(
-    search: Search,
-    out: Path,
-    *,
-    trials: int = 20,
-    options: ReadOptions | None = None,
-    reporter: Reporter | None = None,
-    executor: Executor | None = None,
-    most: int | None = None,
-) -> list[Any]:
+def tune(search: Search, out: Path, *, trials: int = 20, workers: Workers | None = None) -> list[Any]:
     """Try settings until the study of the search has ``trials`` of them; a search that was killed is resumed.
 
     The folder ``out`` holds Optuna's journal of all its studies, and a folder of trials for each. Returns Optuna's
@@ -114,8 +102,8 @@ def tune(
     a machine stay unfinished, and go on when the search is resumed.
     """
     search.check()
-    options, reporter = options or ReadOptions(), reporter or Reporter()
-    search.split.of(search.base, read_dataset(search.base.stream, options))
+    workers = workers or Workers()
+    search.split.of(search.base, read_dataset(search.base.stream, workers.options))
     optuna = import_extra("optuna", "tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     states = optuna.trial.TrialState
@@ -127,7 +115,7 @@ def tune(
 
     def fail(number: int, reason: AdagaussError) -> None:
         ended.append(reason)
-        reporter.message(f"trial {number} failed: {reason}")
+        workers.reporter.message(f"trial {number} failed: {reason}")
         study.tell(number, state=states.FAIL)
 
     def trials_to_run() -> Iterator[Any]:
@@ -148,10 +136,7 @@ def tune(
 
     with RunFolder(out).lock():
         study = _open_study(optuna, search.name(), out / JOURNAL)
-        runs = run_specs(
-            specs(), out, total=trials, executor=executor, most=most, options=options, reporter=reporter, title="search"
-        )
-        for one, outcome in runs:
+        for one, outcome in run_specs(specs(), out, workers, total=trials, title="search"):
             number = int(one.folder.name)
             if outcome.result is not None:
                 study.tell(number, outcome.result.curve[-1])
@@ -159,7 +144,7 @@ def tune(
                 fail(number, outcome.failure)
             elif outcome.failure is not None:  # the machine is full, or has other data: the settings may be good
                 faults.append(outcome.failure)
-                reporter.message(f"trial {number} is unfinished: {outcome.failure}")
+                workers.reporter.message(f"trial {number} is unfinished: {outcome.failure}")
         found = study.get_trials()
     if not any(one.state == states.COMPLETE for one in found):
         raise (faults or ended or [ConfigError("no trial is complete: give more with --trials")])[-1]
