@@ -49,33 +49,47 @@ CASES = ("acil", "adagauss-linear", "dsal", "exact-auto", "fecam", "ranpac", "sd
 
 
 class Predictors(nn.Module):
-    """The predictors of several learners, exported in one program."""
+    """The first learner from its images, and the scorers of all others from their features, in one program."""
 
     def __init__(self, learners: list[Learner]) -> None:
         super().__init__()
-        self.deployed = nn.ModuleList(DeployedPredictor(learner).predictor for learner in learners)
+        self.first, *self.others = (DeployedPredictor(learner).predictor for learner in learners)
 
-    def forward(self, images: torch.Tensor) -> list[torch.Tensor]:
-        return [output for one in self.deployed for output in one(images)]
+    def features(self, images: torch.Tensor) -> list[torch.Tensor]:
+        return [one.extractor(images) for one in self.others]
+
+    def forward(self, images: torch.Tensor, features: list[torch.Tensor]) -> list[torch.Tensor]:
+        scores = [one.from_features(some) for one, some in zip(self.others, features, strict=True)]
+        return [output for one in [self.first(images), *scores] for output in one]
 
 
 def test_every_scorer_has_the_same_outputs_in_onnxruntime(tmp_path: Path) -> None:
     learners = [taught(name, 2) for name in CASES]
     before, path = [state(learner) for learner in learners], tmp_path / "toy.onnx"
-    images = toy_images(test=True).images.batch(torch.arange(len(toy_images(test=True).images)))
+    levels = toy_images(test=True).images.batch(torch.arange(len(toy_images(test=True).images)))
+    images = levels.float() / 255
     with torch.inference_mode(False), torch.no_grad(), export._quiet():
-        example = torch.zeros(3, *images.shape[1:])
-        shapes = ({0: torch.export.Dim("batch")},)
+        predictors = Predictors(learners)
+        features = predictors.features(images)
+        batch = {0: torch.export.Dim("batch")}
+        names = ["images", *CASES[1:]]
         torch.onnx.export(
-            Predictors(learners), (example,), path, dynamo=True, input_names=["x"], dynamic_shapes=shapes, verbose=False
+            predictors,
+            (images[:3].contiguous(), [some[:3].contiguous() for some in features]),
+            path,
+            dynamo=True,
+            input_names=names,
+            dynamic_shapes=(batch, [batch] * len(features)),
+            verbose=False,
         )
     assert all(same(state(learner), old) for learner, old in zip(learners, before, strict=True))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for number in (1, 2, 9, len(images)):
-        outputs = session.run(None, {"x": images[:number].numpy().astype(np.float32) / 255})
+        given = [some[:number].numpy() for some in (images, *features)]
+        outputs = session.run(None, dict(zip(names, given, strict=True)))
         for position, learner in enumerate(learners):
             scores, p_value = outputs[2 * position : 2 * position + 2]
-            expected = learner.predictions(ArrayImages(images[:number]))
+            expected = learner.predictions(ArrayImages(levels[:number]))
             np.testing.assert_allclose(p_value, expected.p_value.numpy(), rtol=1e-3, atol=1e-3)
             probabilities = torch.softmax(torch.from_numpy(scores).double(), 1)
             wanted = torch.softmax(expected.scores.double(), 1)
@@ -187,10 +201,12 @@ def test_nothing_learned_is_not_exported(tmp_path: Path) -> None:
         export_onnx(toy_learner("exact"), tmp_path / "toy.onnx")
 
 
-def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_extra_is_named(
+    colours: tuple[IncrementalClassifier, Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"pip install 'adagauss\[onnx\]'"):
-        export_onnx(taught("exact", 2), tmp_path / "toy.onnx")
+        colours[0].export(tmp_path / "toy.onnx")
 
 
 def test_the_example_needs_neither_torch_nor_this_library(

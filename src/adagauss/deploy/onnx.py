@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import adagauss
 from adagauss.core.learn import Learner
 from adagauss.core.predictor import Predictor
 from adagauss.data.decode import PADDING, ResizeMode
@@ -51,24 +52,13 @@ def export_onnx(learner: Learner, path: Path | str) -> None:
         raise CheckpointError(
             f"{path}: an ONNX file has at most 2 GB, but this learner needs {size / 1e9:.1f} GB: use fewer features"
         )
-    for key, value in metadata(learner).items():
-        program.model.metadata_props[key] = json.dumps(value)
-    model = program.model_proto
-    onnx.checker.check_model(model, full_check=True)
-    write_atomically(Path(path), model.SerializeToString())
-
-
-def metadata(learner: Learner) -> dict[str, Any]:
-    """Return the metadata of the file."""
-    from adagauss import __version__
-
     channels, height, width = learner.shape
-    return {
+    metadata = {
         "format": FORMAT,
         "labels": learner.classes,
         "unknown": {str(rate): rate for rate in FALSE_ALARMS},
         "facts": {
-            "adagauss": __version__,
+            "adagauss": adagauss.__version__,
             "backbone": learner.method.backbone.name,
             "classifier": learner.method.classifier.kind,
             "features": learner.network.extractor.size,
@@ -79,6 +69,11 @@ def metadata(learner: Learner) -> dict[str, Any]:
             "tasks": learner.tasks,
         },
     }
+    for key, value in metadata.items():
+        program.model.metadata_props[key] = json.dumps(value)
+    model = program.model_proto
+    onnx.checker.check_model(model, full_check=True)
+    write_atomically(Path(path), model.SerializeToString())
 
 
 class DeployedPredictor(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,23 +95,30 @@ def model(saved: Path, tmp_path: Path) -> Path:
 Serve = Callable[..., TestClient]
 
 
+@contextmanager
+def serving(path: Path, base: str = "http://127.0.0.1:8000", **settings: Any) -> Iterator[TestClient]:
+    """A client of a server of this model, in this process."""
+    settings.setdefault("limits", Limits(changes=1000.0))
+    with TestClient(make_app(Server(Store(path), **settings)), base_url=base) as client:
+        yield client
+
+
 @pytest.fixture
 def serve(model: Path) -> Iterator[Serve]:
     """A function that serves a model, by default that of red and green pictures."""
-    clients = []
-
-    def start(path: Path = model, base: str = "http://127.0.0.1:8000", **settings: Any) -> TestClient:
-        settings.setdefault("limits", Limits(changes=1000.0))
-        client = TestClient(make_app(Server(Store(path), **settings)), base_url=base)
-        client.__enter__()
-        clients.append(client)
-        return client
-
-    yield start
-    for client in clients:
-        client.__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield lambda path=model, **settings: stack.enter_context(serving(path, **settings))
 
 
 @pytest.fixture
 def client(serve: Serve) -> TestClient:
     return serve()
+
+
+@pytest.fixture(scope="module")
+def reader(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client for tests that change nothing."""
+    path = tmp_path_factory.mktemp("reader") / "colours.safetensors"
+    path.write_bytes(saved.read_bytes())
+    with serving(path) as client:
+        yield client

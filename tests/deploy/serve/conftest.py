@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 if find_spec("fastapi") and find_spec("python_multipart"):
-    from tests.deploy.serve.colours import client, model, no_token, saved, serve
+    from tests.deploy.serve.colours import client, model, no_token, reader, saved, serve
 
-    __all__ = ["client", "model", "no_token", "saved", "serve"]
+    __all__ = ["client", "model", "no_token", "reader", "saved", "serve"]
 else:
     collect_ignore_glob = ["remote.py", "test_*.py"]

@@ -19,9 +19,9 @@ def labels(client: TestClient, *colours: str, query: str = "") -> list[str | Non
     return [one["label"] for one in answer.json()["predictions"]]
 
 
-def test_several_pictures_are_classified_in_order_with_their_names(client: TestClient) -> None:
+def test_several_pictures_are_classified_in_order_with_their_names(reader: TestClient) -> None:
     files = [("pictures", (f"{colour}.png", png(colour, 9))) for colour in ("green", "red", "green")]
-    answer = client.post("/api/predict?top=2", files=files).json()
+    answer = reader.post("/api/predict?top=2", files=files).json()
     assert [one["name"] for one in answer["predictions"]] == ["green.png", "red.png", "green.png"]
     assert [one["label"] for one in answer["predictions"]] == ["green", "red", "green"]
     for one in answer["predictions"]:
@@ -29,16 +29,16 @@ def test_several_pictures_are_classified_in_order_with_their_names(client: TestC
         assert one["probability"] == one["top"][0]["probability"]
 
 
-def test_an_answer_is_that_of_the_classifier_itself(client: TestClient, saved: Path) -> None:
+def test_an_answer_is_that_of_the_classifier_itself(reader: TestClient, saved: Path) -> None:
     here = IncrementalClassifier.load(saved).predict_proba(pixels("red", 5)[None])
-    there = client.post("/api/predict", content=png("red", 5), headers={"Content-Type": "image/png"}).json()
+    there = reader.post("/api/predict", content=png("red", 5), headers={"Content-Type": "image/png"}).json()
     found = {one["label"]: one["probability"] for one in there["predictions"][0]["top"]}
     assert abs(found["red"] - here[0][1]) < 1e-6  # columns are sorted: green, red
 
 
-def test_a_file_that_is_not_an_image_does_not_stop_the_others(client: TestClient) -> None:
+def test_a_file_that_is_not_an_image_does_not_stop_the_others(reader: TestClient) -> None:
     files = [("pictures", ("a.txt", b"no picture")), ("pictures", ("b.png", png("red")))]
-    first, second = client.post("/api/predict", files=files).json()["predictions"]
+    first, second = reader.post("/api/predict", files=files).json()["predictions"]
     assert "not an image" in first["problem"]
     assert second["label"] == "red"
 
@@ -58,8 +58,8 @@ def test_pictures_that_cannot_be_read_are_skipped_and_named(client: TestClient) 
     assert classes_of(client)["blue"] == 6
 
 
-def test_a_class_without_any_picture_is_refused(client: TestClient) -> None:
-    answer = client.post("/api/teach", files=form(blue=[b"no picture"]))
+def test_a_class_without_any_picture_is_refused(reader: TestClient) -> None:
+    answer = reader.post("/api/teach", files=form(blue=[b"no picture"]))
     assert answer.status_code == 422
     assert "no picture of 'blue'" in answer.json()["detail"]
 
@@ -133,8 +133,8 @@ def test_classes_that_are_not_there_fail_and_change_nothing(client: TestClient) 
     assert client.get("/api/model").json()["version"] == version
 
 
-def test_the_downloaded_file_is_the_model(client: TestClient, tmp_path: Path, saved: Path) -> None:
-    answer = client.get("/api/download/model")
+def test_the_downloaded_file_is_the_model(reader: TestClient, tmp_path: Path, saved: Path) -> None:
+    answer = reader.get("/api/download/model")
     assert answer.headers["content-disposition"] == 'attachment; filename="colours.safetensors"'
     assert answer.content == saved.read_bytes()
 
@@ -155,20 +155,20 @@ def test_what_a_method_cannot_do_is_refused_with_the_reason(serve: Serve, tmp_pa
     assert list(classes_of(client)) == ["red"]
 
 
-def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(client: TestClient) -> None:
-    assert labels(client, "grey") != [None]
-    answer = client.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
+def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(reader: TestClient) -> None:
+    assert labels(reader, "grey") != [None]
+    answer = reader.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
     strange = answer.json()["predictions"][0]
     assert strange["unknown"]
     assert strange["label"] is None
     assert strange["top"], "the most similar classes are still listed"
-    assert labels(client, "red", "green", query="?unknown=0.05") == ["red", "green"]
+    assert labels(reader, "red", "green", query="?unknown=0.05") == ["red", "green"]
     for rate in ("0", "1", "x"):
-        assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
+        assert reader.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
 
 
-def test_everything_is_in_the_description_of_the_interface(client: TestClient) -> None:
-    paths = client.get("/api/openapi.json").json()["paths"]
+def test_everything_is_in_the_description_of_the_interface(reader: TestClient) -> None:
+    paths = reader.get("/api/openapi.json").json()["paths"]
     assert paths.keys() >= {"/api/predict", "/api/teach", "/api/forget", "/api/rename", "/api/undo", "/api/jobs/{job}"}
     assert "multipart/form-data" in paths["/api/teach"]["post"]["requestBody"]["content"]
 

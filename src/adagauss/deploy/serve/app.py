@@ -28,15 +28,15 @@ import adagauss
 from adagauss.data.decode import Pixels
 from adagauss.deploy.serve.model import ClassProbability, KnownClass, PictureShape, probabilities
 from adagauss.deploy.serve.security import (
+    Access,
     ApiError,
     Connection,
     SecurityMiddleware,
-    access_for,
     client_address,
     is_loopback,
 )
 from adagauss.deploy.serve.server import Job, Server, Skipped
-from adagauss.deploy.serve.store import Change, Store
+from adagauss.deploy.serve.store import Entry, Store
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, UnsupportedError
 from adagauss.utils.progress import escape_control_chars
 
@@ -83,13 +83,6 @@ class ModelInfo(BaseModel):
     """Description of the change that the next undo reverts."""
     job: Job | None
     """The running or next job, if any."""
-
-
-class Health(BaseModel):
-    """Health of the server."""
-
-    status: str
-    release: str
 
 
 class Forget(BaseModel):
@@ -178,7 +171,7 @@ def model(server: Served) -> ModelInfo:
 
 
 @router.get("/history", tags=["read"], summary="History of changes, newest first")
-def history(server: Served) -> list[Change]:
+def history(server: Served) -> list[Entry]:
     """List all recorded changes."""
     return [*reversed(server.store.entries)]
 
@@ -209,9 +202,9 @@ async def download(server: Served) -> FileResponse:
 
 
 @router.get("/health", tags=["operation"], summary="Health check")
-async def health() -> Health:
+async def health() -> dict[str, str]:
     """Requires no token."""
-    return Health(status="ok", release=adagauss.__version__)
+    return {"status": "ok", "release": adagauss.__version__}
 
 
 @router.get("/metrics", tags=["operation"], summary="Prometheus metrics", response_class=PlainTextResponse)
@@ -352,8 +345,13 @@ async def _handle_error(request: Request, error: Exception) -> JSONResponse:
 
 def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...]) -> None:
     """Serve until the process receives a signal to stop."""
-    access = access_for(host, token, hosts)
-    with _listening(host, port) as listener:
+    access = Access(host, token, hosts)
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error}): choose another port or host") from None
+    with listener:
         server = Server(Store(model), access)
         shown = f"[{host}]" if ":" in host else host
         # Browsers do not send the part after # to the server. The page reads the token from there.
@@ -363,14 +361,6 @@ def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, 
         sys.stderr.flush()
         with suppress(KeyboardInterrupt):  # Ctrl+C stops the server
             uvicorn.Server(socket_config(server)).run(sockets=[listener])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, reuse_port=False)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error}): choose another port or host") from None
 
 
 def socket_config(server: Server) -> uvicorn.Config:

@@ -16,8 +16,8 @@ import socket
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import Counter, Histogram
@@ -212,21 +212,31 @@ HEADERS = {
 """Headers of every response: only own scripts run, and other sites cannot frame or read the page."""
 
 
-@dataclass(frozen=True)
 class Access:
-    """Access control: accepted host names and the token, if any."""
+    """Access control of a server that listens on ``host``; addresses of other machines require a token.
 
-    token: str | None = field(default=None, repr=False)
-    hosts: frozenset[str] = frozenset({"localhost"})
-    """Accepted host names. IP addresses are always accepted."""
+    Requests must name the server by an IP address, ``localhost``, ``host`` or one of ``hosts``.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", token: str | None = None, hosts: tuple[str, ...] = ()) -> None:
+        if token is not None and (len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()):
+            raise ConfigError(f"the token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters")
+        if token is None and not is_loopback(host):
+            raise ConfigError(
+                f"{host} is not a loopback address, so a token is required: set the environment variable "
+                f"ADAGAUSS_TOKEN to at least {MIN_TOKEN_LENGTH} characters (openssl rand -hex 16), or serve on "
+                "127.0.0.1"
+            )
+        self._token = token
+        own = {"localhost", host, *hosts} | ({socket.gethostname()} if token else set())
+        self._hosts = {name.lower() for name in own}
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
         """Raise `ApiError` for an unknown host name or a cross-site request."""
         host = headers.get("host", "").lower()
-        name = host_name(host)
-        with suppress(ValueError):
-            name = "localhost" if ipaddress.ip_address(name) else name
-        if name not in self.hosts:
+        match = HOST.fullmatch(host)
+        name = "" if match is None else match[1] or match[2]
+        if name not in self._hosts and not _is_address(name):
             raise ApiError(403, f"unknown host name {name[:100]!r}: add it with hosts=, or use the IP address")
         if is_public(path):
             return  # links of other sites may open the page; it contains no data and cannot be framed
@@ -236,23 +246,10 @@ class Access:
 
     def knows(self, authorization: str) -> bool:
         """Whether this header contains the token, compared in constant time."""
-        if self.token is None:
+        if self._token is None:
             return True
         scheme, _, given = authorization.partition(" ")
-        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and scheme.lower() == "bearer"
-
-
-def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Access:
-    """Create the access control of a server bound to ``host``. Non-loopback addresses require a token."""
-    if token is not None and (len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"the token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters")
-    if token is None and not is_loopback(host):
-        raise ConfigError(
-            f"{host} is not a loopback address, so a token is required: set the environment variable ADAGAUSS_TOKEN "
-            f"to at least {MIN_TOKEN_LENGTH} characters (openssl rand -hex 16), or serve on 127.0.0.1"
-        )
-    own = ["localhost", host, *hosts, *([] if token is None else [socket.gethostname()])]
-    return Access(token, frozenset(name.lower() for name in own))
+        return hmac.compare_digest(given.strip().encode(), self._token.encode()) and scheme.lower() == "bearer"
 
 
 def is_loopback(host: str) -> bool:
@@ -268,19 +265,16 @@ def is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
 
 
-def host_name(header: str) -> str:
-    """Return the host name in a ``Host`` header without the port; empty if the header is invalid.
-
-    >>> host_name("localhost:8000"), host_name("[::1]:8000"), host_name("a.b:evil"), host_name("[::1]evil")
-    ('localhost', '::1', '', '')
-    """
-    match = HOST.fullmatch(header)
-    return "" if match is None else match[1] or match[2]
-
-
 def is_public(path: str) -> bool:
     """Whether a path needs no token: the files of the page, and the health check."""
     return path in ("/", "/api/health") or path.startswith("/static/")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 PREDICT, TEACH = "/api/predict", "/api/teach"

@@ -47,19 +47,14 @@ MOST_ENTRIES = 1000
 NOT_NAMED = "classes that were forgotten for good"
 
 
-class Change(BaseModel):
-    """A change of the model, as the page and the interface show it."""
+class Entry(BaseModel):
+    """A change of the model in its history."""
 
     number: int
     time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     action: Action
     summary: str
     undone: bool = False
-
-
-class Entry(Change):
-    """A change of the model, as it is stored."""
-
     before: str
     """SHA-256 of the model file before the change, empty if there was none; ``after`` is the one after it."""
     after: str
