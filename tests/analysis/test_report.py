@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.analysis.report import Report, follows_paper
+from adagauss.analysis.report import Report
 from adagauss.analysis.report import write_report as write_whole_report
 from adagauss.errors import ConfigError
-from adagauss.experiments.config import make_config
-from adagauss.experiments.protocols import protocol
 from adagauss.experiments.run import RunFolder
 from adagauss.utils.progress import escape_control_chars
 from tests.analysis.made_runs import config_of, made_run
@@ -223,11 +221,3 @@ def test_evaluations_of_another_run_are_refused(tmp_path: Path, out: Path) -> No
     (path / "tasks/01/evaluation.safetensors").write_bytes((other / "tasks/01/evaluation.safetensors").read_bytes())
     with pytest.raises(ConfigError, match="from different runs"):
         write_report([path], out)
-
-
-def test_the_paper_is_quoted_only_without_changes() -> None:
-    chosen = protocol("cifar100-10")
-    same = make_config("adagauss", chosen.stream, protocol=chosen)
-    changed = make_config("adagauss", chosen.stream, protocol=chosen, settings={"drift.kind": "affine"})
-    assert follows_paper(same, same.origins)
-    assert not follows_paper(changed, changed.origins)

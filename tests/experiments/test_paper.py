@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adagauss.analysis.studies import studies
+from adagauss.core.config import plain
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
+from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import RunSpec
-from adagauss.experiments.paper import SCALES, find_items, items
+from adagauss.experiments.paper import SCALES, Published, find_items, items, published
+from adagauss.experiments.protocols import protocol
 from adagauss.experiments.reproduce import (
     RESCORED,
     ItemResults,
@@ -20,6 +24,7 @@ from adagauss.experiments.reproduce import (
     distinct_runs,
     plan,
 )
+from adagauss.experiments.run import ORIGINS, Run, RunFolder
 
 
 def config_at(scale: str) -> ReproductionConfig:
@@ -121,3 +126,50 @@ def test_labels_are_unique_and_benchmarks_and_claims_name_rows(name: str) -> Non
     for claim in item.claims:
         names = [value.name for value in claim.values]
         assert len(set(names)) == len(names), claim.text
+
+
+def quoted(path: Path, name: str, method: str = "adagauss", scale: str | None = None, **given: Any) -> Published | None:
+    """The paper's numbers for a run on a protocol, or with ``protocol=None`` on its stream alone."""
+    chosen = protocol(name, scale)
+    config = make_config(method, chosen.stream, **{"protocol": chosen, **given})
+    folder = RunFolder(path)
+    folder.write_config(plain(config))
+    folder.write_json(ORIGINS, dict(config.origins))
+    return published(Run(path, config.stream.tasks))
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "numbers"),
+    [
+        ("cifar100-10", "adagauss", (46.1, 60.2)),
+        ("cifar100-half-5", "adagauss", (58.9, 65.7)),
+        ("cifar100-10", "sdc", None),
+        ("imagenet-subset-10", "adagauss", (51.1, 65.0)),
+        ("imagenet-subset-10", "efc", None),  # EFC's subset has other classes
+        ("cub-10", "adagauss", None),  # without pretrained weights
+    ],
+)
+def test_the_paper_is_quoted_for_its_own_protocols(
+    name: str, method: str, numbers: tuple[float, float] | None, tmp_path: Path
+) -> None:
+    assert quoted(tmp_path, name, method) == numbers
+
+
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [
+        ({"settings": {"classifier.pooled_shrinkage": 0.5}}, None),
+        ({"settings": {"backbone.weights": "other.pth"}}, None),
+        ({"epochs": 3}, None),
+        ({"recipe": {"representation.first.epochs": 3}}, None),
+        ({"protocol": None}, None),
+        ({"scale": "cpu"}, None),
+    ],
+)
+def test_the_paper_is_not_quoted_for_changed_runs(given: dict[str, Any], numbers: None, tmp_path: Path) -> None:
+    assert quoted(tmp_path, "cifar100-10", **given) is numbers
+
+
+def test_a_protocol_with_pretrained_weights_is_quoted_with_a_weight_file(tmp_path: Path) -> None:
+    assert quoted(tmp_path, "cub-10", settings={"backbone.weights": "resnet18.pth"}) is not None
+    assert quoted(tmp_path, "cub-10", settings={"backbone.weights": "random"}) is None

@@ -22,7 +22,6 @@ from adagauss.experiments import metrics
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
-from adagauss.experiments.paper import Published, published
 from adagauss.experiments.protocols import PROTOCOLS, SCALES, Protocol, protocol
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
@@ -122,23 +121,6 @@ def test_the_published_code_distils_less_on_birds() -> None:
     assert paper.representation.terms["distillation"].weight == 10
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "papers"),
-    [
-        ("cifar100-10", {}, True),
-        ("cifar100-10", {"classifier.pooled_shrinkage": 0.5}, False),
-        ("cifar100-10", {"backbone.weights": "other.pth"}, False),
-        ("cub-10", {}, False),
-        ("cub-10", {"backbone.weights": "resnet18.pth"}, True),
-        ("cub-10", {"backbone.weights": "random"}, False),
-    ],
-)
-def test_a_protocol_is_the_papers_with_its_weights_and_nothing_else_changed(
-    name: str, settings: dict[str, Any], papers: bool
-) -> None:
-    assert protocol(name).is_papers(settings) is papers
-
-
 def test_a_pretrained_protocol_needs_weights_or_an_explicit_choice() -> None:
     with pytest.raises(ConfigError, match=r"cub-10 starts from ImageNet weights.*backbone.weights=random"):
         protocol("cub-10").check_weights(resolved("adagauss", "cub-10"))
@@ -151,21 +133,6 @@ def test_a_pretrained_protocol_needs_weights_or_an_explicit_choice() -> None:
 def test_unknown_protocol_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'cifar100-10'"):
         protocol("cifar100-1O")
-
-
-def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
-    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "paper") == Published(46.1, 60.2)
-    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "cpu") is None
-    assert published("AdaGauss", "adagauss", "cifar100", [50, *[10] * 5], "paper") == Published(58.9, 65.7)
-    assert published("AdaGauss", "adagauss", "cifar100", [40, *[20] * 3], "paper") is None
-    assert published("SDC", "sdc", "cifar100", CIFAR_10_TASKS, "paper") is None
-    assert published("AdaGauss", "adagauss", "cifar100", [5] * 10, "paper") is None, "half of the classes"
-
-
-def test_numbers_for_another_imagenet_subset_are_not_quoted() -> None:
-    sizes, dataset = [10] * 10, "imagenet-subset-seed1993"
-    assert published("AdaGauss", "adagauss", dataset, sizes, "paper") == Published(51.1, 65.0)
-    assert published("EFC", "efc", dataset, sizes, "paper") is None
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(methods()) if make_method(name).trains])
@@ -332,13 +299,6 @@ def test_latex_has_one_row_per_method_and_a_pair_of_columns_per_benchmark() -> N
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in written
     assert r"EFC & 1.0 & 3.0 & 1.0 & 3.0 \\" in written
     assert "2.0" not in written
-
-
-def test_the_paper_is_quoted_only_next_to_unchanged_runs(grid: tuple[Path, dict[str, list[Run]]]) -> None:
-    paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
-    for changed, quoted in ((True, tables.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
-        (row,) = tables.comparison_rows({"adagauss": [paper]}, as_published=not changed)
-        assert row[tables.PAPER_COLUMN] == quoted
 
 
 def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import AdagaussError, CheckpointError, NumericalError, UnsupportedError
 from adagauss.experiments.environment import check_data
-from adagauss.experiments.run import DATA, Run
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
 from adagauss.methods.efc import EFC, feature_matrix, metric_weights
 from adagauss.parts.classifiers import MemoryClassifier, SampledLinear
@@ -168,7 +168,7 @@ def quantity_file(run: Run, quantity: Quantity) -> Path:
 def _source(run: Run) -> dict[str, Any]:
     """What the numbers depend on: definitions, data, and the learner after every finished task."""
     files = [run.checkpoint(index) for index in range(run.done)]
-    data = json.dumps(run.read_json_or_nothing(DATA), sort_keys=True)
+    data = json.dumps(run.data, sort_keys=True)
     return {
         "version": VERSION,
         "data": hashlib.sha256(data.encode()).hexdigest(),

@@ -30,14 +30,10 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label, evenly_spaced
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError
-from adagauss.experiments.config import RunConfig
 from adagauss.experiments.environment import COMMAND, source_digest
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import Published, published
-from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.experiments.run import Run, SkippedRun, open_runs, run_folders
-from adagauss.methods import method_info
-from adagauss.methods.base import USER
 from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
 
@@ -55,8 +51,6 @@ MOST_CLASS_ROWS = 2500
 CONFUSED = 3
 SWEEPS = ("accuracy", "beta", "distillation", "ranks-by-distillation", "shrink", "strength")
 """Studies that usual reports do not show: sweeps of one setting, and the curve that each section has already."""
-CHOSEN = (USER, "epochs", "shared recipe")
-"""Origins of settings that neither the method nor its data or protocol imply."""
 
 
 class ClassResult(NamedTuple):
@@ -108,11 +102,7 @@ class Group:
     @property
     def paper(self) -> Published | None:
         """The paper's numbers, if the runs follow its protocol without changes."""
-        run = self.first
-        if not run.finished or not follows_paper(run.config, run.origins):
-            return None
-        title = method_info(run.method).title
-        return published(title, run.method, run.config.stream.dataset, run.sizes, run.config.scale)
+        return published(self.first)
 
     @cached_property
     def classes(self) -> list[ClassResult]:
@@ -357,14 +347,6 @@ def _distinct_titles(sections: Sequence[Sequence[Run]]) -> list[str]:
     return distinct
 
 
-def follows_paper(config: RunConfig, origins: Mapping[str, str]) -> bool:
-    """Whether it is a protocol of the paper, with the method's own settings for it."""
-    known = PROTOCOLS.values()
-    protocol = next((one for one in known if (one.stream, one.scale) == (config.stream, config.scale)), None)
-    chosen = {key: value for key, value in flatten(plain(config.method)).items() if origins.get(key) in CHOSEN}
-    return protocol is not None and protocol.scale == "paper" and bool(origins) and protocol.is_papers(chosen)
-
-
 def studies_by_option(names: str) -> list[str]:
     """Studies by name, separated by commas, or ``usual`` (without sweeps of one setting), ``all`` or ``none``.
 
@@ -387,7 +369,9 @@ def inlined(svg: bytes, label: str) -> Markup:
 
 def _studies(section: Section, names: Sequence[str], dataset: Dataset | None, reporter: Reporter) -> dict[str, Any]:
     """The studies that these runs allow, and the reasons why others are missing."""
-    groups = {group.label: [run for run in group.runs if run.has_learner] for group in section.groups}
+    groups = {
+        group.label: [run for run in group.runs if run.checkpoint(run.done - 1).exists()] for group in section.groups
+    }
     groups = {label: runs for label, runs in groups.items() if runs}
     found: dict[str, Any] = {"error": "", "drawn": [], "missing": []}
     if not groups:

@@ -14,7 +14,6 @@ from itertools import accumulate, zip_longest
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
 from adagauss.experiments.run import Results, Run
-from adagauss.methods import method_info
 
 Rows = Sequence[Mapping[str, object]]
 """Cells by column. A row may lack columns; a float is written with ten digits."""
@@ -163,20 +162,13 @@ def summarise(results: Sequence[Run]) -> dict[str, Spread]:
     }
 
 
-def comparison_rows(results: Results, as_published: bool = False) -> list[dict[str, str]]:
-    """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost.
-
-    Args:
-        results: runs by method.
-        as_published: whether the runs follow a protocol of the paper without changes.
-    """
+def comparison_rows(results: Results) -> list[dict[str, str]]:
+    """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
     for name in sorted(results, key=lambda name: _rank(results[name])):
         runs = results[name]
         one = runs[0]
-        protocol = one.protocol
-        quoted = published(method_info(name).title, name, protocol.dataset, protocol.tasks, protocol.scale)
-        paper = quoted if as_published else None
+        paper = published(one)
         rows.append(
             {
                 "method": name,

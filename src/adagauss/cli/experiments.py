@@ -235,8 +235,7 @@ def compare(
             workers=Workers(executor, jobs, chosen.data, chosen.reporter),
             logger=logger,
         )
-    is_papers = chosen.protocol is not None and chosen.protocol.is_papers(chosen.settings)
-    rows = comparison_rows(results, is_papers and recipe == "own" and epochs is None)
+    rows = comparison_rows(results)
     caption = comparison_caption(results, f"recipe: {recipe}")
     for ending, written in FORMATS.items():
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))

@@ -17,9 +17,8 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.experiments.run import DATA, ENVIRONMENT, RunFolder
+from adagauss.experiments.run import DATA, RunFolder
 from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import Runtime
 
 COMMAND = "command"
 """Stored with the environment of a run, and not compared when it is resumed."""
@@ -41,35 +40,9 @@ def environment(device: torch.device | str = "cpu", processes: Processes | None 
     }
 
 
-def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
-    """Store the environment and the fingerprints of the data in a run folder."""
-    command = {COMMAND: shown} if (shown := _command()) else {}
-    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **command})
-    folder.write_json(DATA, fingerprints(dataset))
-
-
-def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, runtime: Runtime) -> None:
-    """Refuse to continue a run on other data; report what else has changed since it was started."""
-    check_data(folder, dataset, reporter)
-    before = {"processes": "1", **folder.read_json_or_nothing(ENVIRONMENT)}  # older runs did not store the processes
-    now = environment(runtime.device, runtime.processes)
-    changed = [
-        f"{'code' if key == 'source' else key} ({before.get(key)}, now {value})"
-        for key, value in now.items()
-        if before.get(key) != value
-    ]
-    if len(before) == 1:
-        reporter.message(
-            f"{folder.path / ENVIRONMENT} is missing or damaged: if the machine or its software has changed, "
-            "the numbers may differ"
-        )
-    elif changed:
-        reporter.message(f"{folder.path} was started with other {', '.join(changed)}, so its numbers may differ")
-
-
 def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
     """Refuse other data than those that the run was started on."""
-    before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
+    before, now = folder.data, fingerprints(dataset)
     changed = [name for name, digest in now.items() if before.get(name) != digest]
     if not before:
         reporter.message(
@@ -93,13 +66,13 @@ def source_digest() -> str:
     return digest.hexdigest()[:10]
 
 
-def _command() -> str:
-    """The command of this process; empty in an interactive session."""
+def command() -> dict[str, str]:
+    """The command of this process under `COMMAND`; empty in an interactive session."""
     program, *words = sys.argv or [""]
     name = Path(program).name
     # `python -m adagauss` puts the path of a file there.
     shown = ["python", "-m", "adagauss"] if name == "__main__.py" else [name]
-    return "" if name in ("", "-c") else shlex.join([*shown, *words])
+    return {} if name in ("", "-c") else {COMMAND: shlex.join([*shown, *words])}
 
 
 def _processor() -> str:

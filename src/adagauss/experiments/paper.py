@@ -17,8 +17,12 @@ from typing import Any, Literal, NamedTuple
 import yaml
 from pydantic import TypeAdapter
 
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import unknown_name
-from adagauss.experiments.protocols import Protocol, protocol
+from adagauss.experiments.protocols import PROTOCOLS, Protocol, protocol
+from adagauss.experiments.run import Run
+from adagauss.methods import method_info
+from adagauss.methods.base import USER
 
 Settings = Mapping[str, Any]
 Size = Literal["paper", "cpu"]
@@ -207,13 +211,11 @@ DATASETS = {
     "cub": "CUB200",
     "aircraft": "FGVCAircraft",
 }
-CLASSES = {"tiny": 200, "cub": 200}
-"""The others have 100."""
 FROM_EFC = {"EWC", "LwF", "PASS", "FeTrIL", "SSRE", "EFC"}
 """Rows copied from EFC's tables, whose ImageNet-Subset has other classes than that of AdaGauss."""
 TITLES = {"adagauss-linear": "AdaGauss (lin. head)"}
-EQUAL_TASKS = ("main_from_scratch_mean", "finegrained_mean")
-HALF_FIRST = ("half_dataset",)
+CHOSEN = {USER, "epochs", "shared recipe"}
+"""Origins of settings that neither the method nor its data or protocol imply."""
 
 
 class Published(NamedTuple):
@@ -223,31 +225,36 @@ class Published(NamedTuple):
     a_inc: float
 
 
-def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale: str) -> Published | None:
-    """The paper's numbers for a method, if it has them for this protocol (same tasks, all classes, same scale)."""
-    if scale != "paper" or sum(sizes) != CLASSES.get(dataset, 100):
+def published(run: Run) -> Published | None:
+    """The paper's numbers for a run, if it follows a protocol of the paper with the method's own settings."""
+    config, origins = run.config, run.origins
+    protocols = (one for one in PROTOCOLS.values() if one.stream == config.stream and one.scale == config.scale)
+    chosen = next((one for one in protocols if one.layer_name in origins.values()), None)
+    changed = {key for key, layer in origins.items() if layer in CHOSEN} - {"backbone.weights"}
+    # Which weight file it is cannot be checked.
+    from_file = config.method.backbone.weights not in (None, "random")
+    if chosen is None or changed or from_file != chosen.needs_weights or not run.finished:
         return None
-    equal = len(set(sizes)) == 1
-    if not equal and (sizes[0] != sum(sizes[1:]) or len(set(sizes[1:])) != 1):
-        return None
-    tables, tasks = (EQUAL_TASKS, len(sizes)) if equal else (HALF_FIRST, len(sizes) - 1)
-    row = paper_row(tables, dataset, tasks, {"method": TITLES.get(method, title)})
+    tables = ("half_dataset",) if config.stream.first else ("main_from_scratch_mean", "finegrained_mean")
+    title = TITLES.get(run.method, method_info(run.method).title)
+    row = paper_row(tables, config.stream, {"method": title})
     return Published(row["a_last"], row["a_inc"]) if row else None
 
 
-def paper_row(tables: Sequence[str], dataset: str, tasks: int, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+def paper_row(tables: Sequence[str], stream: StreamConfig, facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """A row of the paper's tables by what it states, such as its method; of several tables the first that has it.
 
-    >>> row = paper_row(("ablation",), "cifar100", 10, {"cov_matrix": "Diagonal"})
+    >>> row = paper_row(("ablation",), StreamConfig(dataset="cifar100", tasks=10), {"cov_matrix": "Diagonal"})
     >>> row and row["a_last"]
     41.1
     """
-    if not facts or dataset not in DATASETS:
+    if not facts or stream.dataset not in DATASETS:
         return None
-    expected = {"dataset": DATASETS[dataset], "tasks": tasks, **facts}
+    # T of the paper does not count a first task with half of the classes.
+    expected = {"dataset": DATASETS[stream.dataset], "tasks": stream.tasks - (stream.first is not None), **facts}
     for table, row in product(tables, _resource("paper_results.json")["results"]):
         if row["table"] == table and all(row.get(key) == value for key, value in expected.items()):
-            return None if dataset.startswith("imagenet") and row["method"] in FROM_EFC else dict(row)
+            return None if stream.dataset.startswith("imagenet") and row["method"] in FROM_EFC else dict(row)
     return None
 
 

@@ -42,13 +42,10 @@ class Protocol:
     needs_weights: bool = False
     """Whether the network starts from a weight file of the user."""
 
-    def is_papers(self, settings: Settings) -> bool:
-        """Whether it is still the paper's protocol with these settings of the user.
-
-        A protocol with pretrained weights needs a weight file; which file it is cannot be checked.
-        """
-        from_file = settings.get("backbone.weights") not in (None, "random")
-        return settings.keys() <= {"backbone.weights"} and from_file == self.needs_weights
+    @property
+    def layer_name(self) -> str:
+        """The origin of its settings in a run."""
+        return f"protocol {self.name}"
 
     def check_weights(self, method: Method) -> None:
         """Refuse a network with random weights if the protocol needs a pretrained one."""
@@ -64,7 +61,7 @@ class Protocol:
     def layers(self, preset: str | None, recipe: Settings | None = None) -> list[Layer]:
         """The settings of the protocol for a preset; a recipe for all methods overrides those of the preset."""
         own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
-        return [own.without(recipe or {}), Layer(f"protocol {self.name}", self.settings, strict=False)]
+        return [own.without(recipe or {}), Layer(self.layer_name, self.settings, strict=False)]
 
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""

@@ -201,10 +201,8 @@ class ItemResults:
     def paper_values(self, label: str) -> dict[str, Any]:
         """The row of the paper's table; empty if it has none."""
         stream = SCALES["paper"].find(self.benchmark.protocol).stream
-        # T of the paper's benchmarks does not count a first task with half of the classes.
-        tasks = stream.tasks - 1 if stream.first else stream.tasks
         row = next(row for row in self.item.rows if row.label == label)
-        return paper_row(self.item.tables, stream.dataset, tasks, row.paper) or {}
+        return paper_row(self.item.tables, stream, row.paper) or {}
 
 
 def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]:

@@ -162,7 +162,7 @@ class RunFolder:
         try:
             return RunConfig.of(self.settings)
         except ConfigError as error:
-            started = self.read_json_or_nothing(ENVIRONMENT).get("adagauss", "another version")
+            started = self.environment.get("adagauss", "another version")
             raise CheckpointError(
                 f"{self.path} was started with adagauss {started}; this is {version('adagauss')}, which has other "
                 f"settings ({error}): continue with that release, or start a new run in another folder"
@@ -171,15 +171,24 @@ class RunFolder:
     @property
     def origins(self) -> dict[str, str]:
         """The layer that each setting of the method comes from, by dotted key; empty if unknown."""
-        return {key: str(layer) for key, layer in self.read_json_or_nothing(ORIGINS).items()}
+        return self._texts(ORIGINS)
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        """Versions and machine; empty if they were not stored."""
+        return self._texts(ENVIRONMENT)
+
+    @cached_property
+    def data(self) -> Mapping[str, str]:
+        """Fingerprints of the data; empty if they were not stored."""
+        return self._texts(DATA)
+
+    def _texts(self, name: str) -> dict[str, str]:
+        return {str(key): str(value) for key, value in self.read_json_or_nothing(name).items()}
 
     def exists(self) -> bool:
         """Whether a run was started here."""
         return (self.path / "config.yaml").exists()
-
-    def untouched(self) -> bool:
-        """Whether the run here has not saved anything yet."""
-        return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode("utf-8"))
@@ -212,7 +221,10 @@ class RunFolder:
         return count
 
     def learned_tasks(self) -> int:
-        """Number of finished tasks after which the run can be continued: the learner after the last of them exists."""
+        """Number of finished tasks after which the run can be continued: the learner after the last of them exists.
+
+        Frozen methods store only their newest learner: without it, their run starts again.
+        """
         count = self.finished_tasks()
         while count and not self.checkpoint(count - 1).exists():
             count -= 1
@@ -445,29 +457,11 @@ class Run(RunFolder):
         """A one-line description of the run."""
         return f"{self.method}, seed {self.seed}: {self.protocol.title}"
 
-    @cached_property
-    def environment(self) -> Mapping[str, str]:
-        """Versions and machine; empty if they were not stored."""
-        return self._texts(ENVIRONMENT)
-
     @property
     def code(self) -> str:
         """Version and digest of the code that started the run."""
         release, source = self.environment.get("adagauss"), self.environment.get("source")
         return f"{release}, source {source}" if release and source else "of unknown version"
-
-    @cached_property
-    def data(self) -> Mapping[str, str]:
-        """Fingerprints of the data; empty if they were not stored."""
-        return self._texts(DATA)
-
-    def _texts(self, name: str) -> dict[str, str]:
-        return {str(key): str(value) for key, value in self.read_json_or_nothing(name).items()}
-
-    @property
-    def has_learner(self) -> bool:
-        """Whether the folder holds the learner after the last finished task."""
-        return self.checkpoint(self.done - 1).exists()
 
     def has(self, needs: Iterable[str]) -> bool:
         """Whether none of these quantities is missing."""

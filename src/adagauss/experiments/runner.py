@@ -17,15 +17,18 @@ from torch import Tensor
 from adagauss.core.config import flatten, plain
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
+from adagauss.data.fingerprint import fingerprints
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.environment import begin, check_resumed
+from adagauss.experiments.environment import check_data, command, environment
 from adagauss.experiments.logs import RunLog
 from adagauss.experiments.metrics import Evaluation, mean, task_aware_predictions
 from adagauss.experiments.run import (
+    DATA,
+    ENVIRONMENT,
     METRICS_FILE,
     ORIGINS,
     FileSnapshots,
@@ -80,32 +83,30 @@ def run(
         if processes.first:
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream)
-        done = processes.broadcast(lambda: _learned_tasks(folder, count, reporter))
+        done = processes.broadcast(lambda: count if folder.finished_tasks() == count else folder.learned_tasks())
         test = _TestFeatures(stream, not method_info(config.method_name).joint and config.method.is_frozen)
         learner = fresh
         if done < count and (done or fresh is None):
             learner = Learner.load(folder.checkpoint(done - 1), runtime)
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
-            for index in range(done):
+            for index in range(count):
+                note = "resumed"
+                if index >= done:
+                    if log is not None:
+                        log.begin(index)
+                    assert learner is not None
+                    learner, report = _learn(learner, stream, index, folder, config)
+                    if snapshots is not None:
+                        snapshots.clear()
+                    note = f"accuracy {100 * _evaluate(learner, test, folder, index, report):.1f} %"
+                    if processes.first and index and not config.method.trains:
+                        # No network was trained, so nothing is rescored; and sums of features can take a gigabyte.
+                        with suppress(OSError):  # it only takes space
+                            folder.checkpoint(index - 1).unlink(missing_ok=True)
                 if log is not None:
                     log.evaluation(index, folder.evaluation(index)[0])
-                advance("resumed")
-            for index in range(done, count):
-                if log is not None:
-                    log.begin(index)
-                assert learner is not None
-                learner, report = _learn(learner, stream, index, folder, config)
-                if snapshots is not None:
-                    snapshots.clear()
-                accuracy = _evaluate(learner, test, folder, index, report)
-                if log is not None:
-                    log.evaluation(index, folder.evaluation(index)[0])
-                if processes.first and index and not config.method.trains:
-                    # No network was trained, so there is nothing to rescore; and sums of features can take a gigabyte.
-                    with suppress(OSError):  # it only takes space
-                        folder.checkpoint(index - 1).unlink(missing_ok=True)
-                advance(f"accuracy {100 * accuracy:.1f} %")
+                advance(note)
         result = Run(folder.path, count)
         vars(result)["labels"] = tuple(stream.seen(count - 1))  # without reading the learner again
         processes.broadcast(lambda: folder.write_json(METRICS_FILE, result.stored_metrics()))
@@ -151,37 +152,39 @@ def _begin(
     folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
 ) -> None:
     """Write configuration and environment into a new run folder, or check that a run may be continued."""
-    if not folder.exists() or (not resume and folder.untouched()):
-        begin(folder, dataset, runtime)
+    saved = any((folder.path / name).exists() for name in ("tasks", "snapshots"))
+    now = environment(runtime.device, runtime.processes)
+    if not folder.exists() or not (resume or saved):
+        folder.write_json(ENVIRONMENT, {**now, **command()})
+        folder.write_json(DATA, fingerprints(dataset))
         folder.write_json(ORIGINS, dict(config.origins))
         folder.write_config(plain(config))
         return
     if not resume:
         raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
     # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
-    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (folder.config, config))
-    differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    theirs, ours = (flatten(json.loads(json.dumps(plain(one)))) for one in (folder.config, config))
+    differing = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
     if differing:
         key = differing[0]
         raise CheckpointError(
             f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
-            f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
+            f"{theirs.get(key)!r} there, {ours.get(key)!r} now): use the same settings, or another --out"
         )
-    check_resumed(folder, dataset, reporter, runtime)
-
-
-def _learned_tasks(folder: RunFolder, tasks: int, reporter: Reporter) -> int:
-    """Number of tasks that need not be learned again.
-
-    Frozen methods store only their newest learner: without it, their run starts again, unless it is finished.
-    """
-    done, finished = folder.learned_tasks(), folder.finished_tasks()
-    if finished == tasks:
-        return finished
-    if done < finished:
-        again = f"task {done + 1}" if done + 1 == finished else f"tasks {done + 1} to {finished}"
-        reporter.message(f"the learner after task {finished} is missing, so {again} are learned again")
-    return done
+    check_data(folder, dataset, reporter)
+    before = {"processes": "1", **folder.environment}  # older runs did not store the processes
+    changed = [
+        f"{'code' if key == 'source' else key} ({before.get(key)}, now {value})"
+        for key, value in now.items()
+        if before.get(key) != value
+    ]
+    if not folder.environment:
+        reporter.message(
+            f"{folder.path / ENVIRONMENT} is missing or damaged: if the machine or its software has changed, "
+            "the numbers may differ"
+        )
+    elif changed:
+        reporter.message(f"{folder.path} was started with other {', '.join(changed)}, so its numbers may differ")
 
 
 class _TestFeatures:
