@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from adagauss.errors import CheckpointError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.run import FileSnapshots
 from adagauss.experiments.runner import run
-from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors, parse_header
+from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors
 
 KINDS = ("learner", "evaluation", "snapshot")
 
@@ -36,8 +37,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def borders(content: bytes) -> list[int]:
     """Where the regions of a file begin and end: length, digest, header, and each tensor."""
     header = 8 + int(struct.unpack("<Q", content[:8])[0])
-    _, entries = parse_header(content[8:header], len(content) - header)
-    inside = [header + place for entry in entries for place in (entry.start, entry.stop)]
+    entries = json.loads(content[8:header])
+    inside = [header + place for name in entries.keys() - {"__metadata__"} for place in entries[name]["data_offsets"]]
     return sorted({0, 8, PLACE, PLACE + len(UNSIGNED), header, *inside, len(content)})
 
 

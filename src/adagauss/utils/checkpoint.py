@@ -1,6 +1,6 @@
 """Checkpoint files: tensors and facts in one safetensors file, with a digest over every byte; nothing is unpickled.
 
-The file has the safetensors format but is written here, not by the safetensors library: the same content gives the same
+The file has the safetensors format and is read by its library, but is written here: the same content gives the same
 bytes, tensors are written without a copy, and the digest has a place where it can be filled in last. The digest is the
 SHA-256 of the whole file with zeros in that place. It detects damage; it does not prove who wrote the file.
 """
@@ -14,20 +14,17 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from adagauss.errors import CheckpointError
 from adagauss.utils.files import IrregularFileError, open_regular, replace_atomically, write_atomically
-
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
 
 VERSION = 2
 MAX_HEADER = 16 * 2**20
@@ -78,31 +75,35 @@ def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> t
     Every byte is compared with the digest.
     """
     with _opened(path) as file:
-        header, size = _header(file, path, kind)
-        digest = hashlib.sha256(header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :])
-        try:
-            if _has_too_many_lists(header):
-                raise ValueError("its header has more entries than a learner can have")
-            metadata, entries = parse_header(header[8:], size)
-            found, version = metadata.get("format"), metadata.get("version")
-            if (found, version) != (f"adagauss-{kind}", str(VERSION)):
-                raise CheckpointError(
-                    f"{path} is not a saved adagauss {kind} in file format {VERSION} (it says {found!r} in file format "
-                    f"{version}): use another file, or the release that wrote it"
-                )
-            facts = json.loads(metadata["facts"])
-            tensors = _read(file, entries, digest)
-            if not header.startswith(OPENING, 8) or digest.hexdigest() != _digest_in(header):
-                raise ValueError("its digest does not fit")
-            if not isinstance(facts, dict):
-                raise ValueError("it holds no facts")
-            for name, tensor in tensors.items():
-                if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
-                    raise ValueError(f"{name} holds boolean values that are neither true nor false")
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        header = _header(file, path, kind)
+        content = header + file.read()
+    try:
+        if _has_too_many_lists(header):
+            raise ValueError("its header has more entries than a learner can have")
+        metadata = json.loads(header[8:])["__metadata__"]
+        if (metadata["format"], metadata["version"]) != (f"adagauss-{kind}", str(VERSION)):
             raise CheckpointError(
-                f"{path} is damaged, or not a file of adagauss ({error}): {_remedy(path, kind)}"
-            ) from error
+                f"{path} is not a saved adagauss {kind} in file format {VERSION} (it says {metadata['format']!r} in "
+                f"file format {metadata['version']}): use another file, or the release that wrote it"
+            )
+        facts = json.loads(metadata["facts"])
+        if not isinstance(facts, dict):
+            raise ValueError("it holds no facts")
+        digest = hashlib.sha256(header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :])
+        digest.update(memoryview(content)[len(header) :])
+        if not header.startswith(OPENING, 8) or digest.hexdigest() != _digest_in(header):
+            raise ValueError("its digest does not fit")
+        tensors = safetensors.torch.load(content)
+        for name, tensor in tensors.items():
+            # An empty tensor may claim a huge size.
+            if tensor.dtype not in CODES or max(tensor.shape, default=0) >= 2**48:
+                raise ValueError(f"{name} has an impossible type or size")
+            if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+                raise ValueError(f"{name} holds boolean values that are neither true nor false")
+    except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} is damaged, or not a file of adagauss ({error}): {_remedy(path, kind)}"
+        ) from error
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
@@ -113,8 +114,7 @@ def _has_too_many_lists(header: bytes | bytearray) -> bool:
 def stored_digest(path: Path) -> str:
     """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
     with _opened(path) as file:
-        header, _ = _header(file, path, "file")
-    return _digest_in(header)
+        return _digest_in(_header(file, path, "file"))
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -161,14 +161,13 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
 
 
-def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
-    """The length and the header that follows it, and the number of bytes after them."""
-    size = os.fstat(file.fileno()).st_size
+def _header(file: BufferedReader, path: Path, kind: str) -> bytes:
+    """The length and the header that follows it."""
     prefix = file.read(8)
     length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
-    if not 2 <= length <= min(MAX_HEADER, size - 8):
+    if not 2 <= length <= min(MAX_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise CheckpointError(f"{path} is damaged, or not a file of adagauss: {_remedy(path, kind)}")
-    return prefix + file.read(length), size - 8 - length
+    return prefix + file.read(length)
 
 
 def _digest_in(header: bytes) -> str:
@@ -178,21 +177,6 @@ def _digest_in(header: bytes) -> str:
 def _bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
-
-
-def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
-    """Read directly into the tensors: the hashed bytes are the used bytes, and there is no copy."""
-    tensors = {}
-    for entry in entries:
-        tensor = torch.empty(entry.shape, dtype=entry.dtype)
-        content = _bytes(tensor)
-        for first in range(0, len(content), CHUNK):
-            chunk = content[first : first + CHUNK]
-            if file.readinto(chunk) != len(chunk):
-                raise ValueError("it became shorter while it was read")
-            digest.update(chunk)
-        tensors[entry.name] = tensor
-    return tensors
 
 
 def _remedy(path: Path, kind: str) -> str:
@@ -207,30 +191,18 @@ OPENING = b'{"__metadata__":{"digest":"'
 UNSIGNED = b"0" * 64
 PLACE = 8 + len(OPENING)
 """Position of the digest: at the start of the header, so that it can be filled in last."""
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tensor: its bytes are ``start`` to ``stop`` after the header."""
-
-    name: str
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    start: int
-    stop: int
 
 
 def ordered(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -252,32 +224,3 @@ def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> byt
     header = json.dumps(content, separators=(",", ":")).encode("ascii")
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header
-
-
-def parse_header(header: bytes, size: int) -> tuple[dict[str, str], list[Entry]]:
-    """Metadata and tensors, which must cover exactly the ``size`` bytes after the header; else a `ValueError`."""
-    content = json.loads(header)
-    metadata = {str(key): str(value) for key, value in content.pop("__metadata__", {}).items()}
-    # An empty tensor may have the same position as the next one.
-    entries = sorted((_entry(*item) for item in content.items()), key=lambda entry: (entry.start, entry.stop))
-    end = 0
-    for entry in entries:
-        if entry.start != end:
-            raise ValueError("its tensors are not contiguous")
-        end = entry.stop
-    if end > size:
-        raise ValueError("it is truncated")
-    if end < size:
-        raise ValueError("it holds more than its tensors")
-    return metadata, entries
-
-
-def _entry(name: str, value: Mapping[str, Any]) -> Entry:
-    dtype, shape, (start, stop) = DTYPES[value["dtype"]], value["shape"], value["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
-        raise ValueError(f"{name} has an impossible size")
-    if math.prod(max(length, 1) for length in shape) >= 2**48:  # an empty tensor may claim a huge size
-        raise ValueError(f"{name} has an impossible size")
-    if math.prod(shape) * dtype.itemsize != stop - start:
-        raise ValueError(f"{name} does not fit its place")
-    return Entry(name, dtype, tuple(shape), start, stop)
