@@ -13,8 +13,6 @@ import pytest
 
 FULL = "full disk"
 KILL = "kill"
-DEAD = 2**22 + 7
-"""A process id that no process has: whoever comes later finds the writer dead."""
 CREATES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -77,7 +75,6 @@ def faulty(disk: Disk) -> Iterator[Disk]:
         patch.setattr(os, "fdopen", wrapped)
         for name in ("replace", "fsync", "mkdir", "unlink", "rmdir"):
             patch.setattr(os, name, disk.watched(name, getattr(os, name)))
-        patch.setattr(os, "getpid", lambda: DEAD)
         yield disk
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.utils import files as atomic
+from adagauss.utils import files
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from tests.faults.budget import some
 from tests.processes import event, started
@@ -78,14 +78,6 @@ def test_a_file_and_its_folder_are_forced_to_disk_in_this_order(
     assert forced == ["file False", "folder True"]
 
 
-@pytest.fixture
-def dead_process() -> int:
-    process = started(int)
-    process.join()
-    assert process.pid is not None
-    return process.pid
-
-
 def save_for_ever(target: Path, saved_twice: Event) -> None:
     for number in itertools.count():
         save_tensors(target, "learner", {"same": torch.full((2**20,), number)}, {"number": number})
@@ -93,7 +85,7 @@ def save_for_ever(target: Path, saved_twice: Event) -> None:
             saved_twice.set()
 
 
-def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "learner"
     for pause in some((0.01, 0.0, 0.02), 1):  # moments of the save that follows the second one
         saved_twice = event()
@@ -104,29 +96,18 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> 
         child.join()
         tensors, facts = load_tensors(target, "learner")
         assert bool((tensors["same"] == facts["number"]).all())
+    monkeypatch.setattr(files, "STALE_SECONDS", -1.0)
     save_tensors(target, "learner", TENSORS, FACTS)
     assert list(tmp_path.iterdir()) == [target], "what the killed processes left was not swept"
 
 
-def temporary(folder: Path, pid: int, host: str | None = None, age: float = 0) -> Path:
-    file = folder / f".adagauss-{host or atomic._host()}-{pid}-{'0' * 16}.tmp"
-    file.write_bytes(b"half a file")
-    os.utime(file, (time.time() - age,) * 2)
-    return file
-
-
-def test_only_files_of_dead_processes_are_removed(tmp_path: Path, dead_process: int) -> None:
-    for case in ("dead", "alive", "elsewhere", "old"):
-        (tmp_path / case).mkdir()
-    (tmp_path / "dead" / ".other.tmp").write_bytes(b"not ours")
-    dead = temporary(tmp_path / "dead", dead_process)
-    alive = temporary(tmp_path / "alive", os.getpid())
-    elsewhere = temporary(tmp_path / "elsewhere", dead_process, host="0" * 8)
-    old = temporary(tmp_path / "old", os.getpid(), age=3700)
-    for folder in tmp_path.iterdir():
-        save_json(folder / "file", {})
-    assert [file.exists() for file in (dead, alive, elsewhere, old)] == [False, True, True, False]
-    assert (tmp_path / "dead" / ".other.tmp").exists()
+def test_only_old_temporary_files_are_removed(tmp_path: Path) -> None:
+    names = (".adagauss-old.tmp", ".adagauss-new.tmp", ".other.tmp")
+    for name, age in zip(names, (3700, 3500, 9999), strict=True):
+        (tmp_path / name).write_bytes(b"half a file")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    save_json(tmp_path / "file", {})
+    assert [(tmp_path / name).exists() for name in names] == [False, True, True]
 
 
 def test_long_names_and_modes(tmp_path: Path) -> None:

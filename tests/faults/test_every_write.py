@@ -18,6 +18,7 @@ from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.run import FileSnapshots
 from adagauss.experiments.runner import run
+from adagauss.utils import files
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.files import TEMPORARY
 from tests.contracts.toy import same, state, taught
@@ -28,8 +29,14 @@ from tests.faults.injection import FULL, KILL, Disk, KilledError, every_write, f
 HOWS = (FULL, KILL)
 
 
+@pytest.fixture(autouse=True)
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a killed process left is old at the next start."""
+    monkeypatch.setattr(files, "STALE_SECONDS", -1.0)
+
+
 def leftovers(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if TEMPORARY.fullmatch(path.name)]
+    return list(folder.rglob(TEMPORARY))
 
 
 def failing(work: Callable[[], object], number: int, how: str) -> BaseException | None:

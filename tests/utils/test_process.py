@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from typer.testing import CliRunner
@@ -43,14 +44,15 @@ def test_tensors_of_the_same_size_reuse_their_pages() -> None:
 @pytest.mark.parametrize("name", process.MALLOC_VARIABLES)
 def test_an_allocator_set_by_the_user_is_not_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "something")
-    monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("mallopt was called"))
+    library = types.SimpleNamespace(mallopt=lambda *_: pytest.fail("mallopt was called"))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
     assert not process.keep_freed_memory()
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in process.MALLOC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(process, "_on_glibc", lambda: False)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: types.SimpleNamespace())
     assert not process.keep_freed_memory()
 
 

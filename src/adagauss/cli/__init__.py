@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from adagauss import __version__
-from adagauss.cli import experiments, models, output
+from adagauss.cli import experiments, models, output  # noqa: F401  # the first two add their commands
 from adagauss.cli.old_names import current_words
-from adagauss.cli.options import examples
+from adagauss.cli.options import MODELS, app, examples
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
 
-app = typer.Typer(
-    name="adagauss",
-    help="Exemplar-free class-incremental learning: teach a classifier new classes without keeping old data.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+__all__ = ["app", "main", "show_warning"]
+
+app.registered_commands.sort(key=lambda command: str(command.rich_help_panel))  # those for models first
 _debug = False
 
 
@@ -49,12 +44,9 @@ def options(
     """Options that come before a command."""
     global _debug
     _debug = debug
-    if context.invoked_subcommand in MODEL_COMMANDS:
+    group: Any = context.command
+    if group.commands[context.invoked_subcommand].rich_help_panel == MODELS:
         limit_openmp_spin()  # networks of models are frozen by default: threads need not spin
-
-
-MODEL_COMMANDS = models.register(app, "Models: teach your own photographs")
-experiments.register(app, "Research: methods on streams of tasks")
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import typer
 
 from adagauss.cli import output
 from adagauss.cli.options import (
+    RESEARCH,
     DataRoot,
     DatasetName,
     Device,
@@ -30,8 +31,7 @@ from adagauss.cli.options import (
     Seeds,
     Settings,
     Tasks,
-    dataset_name,
-    examples,
+    command,
     given_options,
     parse_numbers,
     parse_settings,
@@ -53,7 +53,12 @@ if TYPE_CHECKING:
 
 # ----------------------------------------------------------------------------------------------------------- run
 
-RUN = examples(
+NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
+"""Options that do not change what is computed, and so may accompany a bare ``--resume``."""
+
+
+@command(
+    RESEARCH,
     "adagauss run --dataset digits --tasks 5",
     "adagauss run --dataset photos/birds --tasks 3 --method analytic",
     "adagauss run --dataset photos/birds --set stream.class_order=[wren,robin,owl] --tasks 3",
@@ -63,10 +68,6 @@ RUN = examples(
     "adagauss run --out runs/cifar --resume",
     "adagauss run --protocol cifar100-10 --devices 4",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
-"""Options that do not change what is computed, and so may accompany a bare ``--resume``."""
-
-
 def run(
     context: typer.Context,
     method: Annotated[
@@ -173,13 +174,13 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
 
 # ------------------------------------------------------------------------------------------------ compare, tune
 
-COMPARE = examples(
+
+@command(
+    RESEARCH,
     "adagauss compare --methods adagauss,finetune --dataset digits",
     "adagauss compare --methods all --seeds 0,1,2 --protocol cifar100-10 --scale cpu --out runs/cifar",
     "adagauss compare --methods adagauss,efc,lwf --dataset digits --jobs 2",
 )
-
-
 def compare(
     context: typer.Context,
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
@@ -259,13 +260,14 @@ SHOWN = 10
 STATES = {"COMPLETE": "complete", "RUNNING": "unfinished", "FAIL": "failed"}
 AT_ONCE = 8
 """Trials at a time on a cluster by default: each is chosen from those that ended before it."""
-TUNE = examples(
+
+
+@command(
+    RESEARCH,
     "adagauss tune adagauss --dataset digits --range representation.later.learning_rate=0.01..0.3:log",
     "adagauss tune lwf -P cifar100-10 --scale cpu -r representation.terms.distillation.weight=1..20",
     "adagauss tune fecam --dataset digits --range classifier.pooled_shrinkage=0..1.0 --trials 40 --jobs 2",
 )
-
-
 def tune(
     context: typer.Context,
     method: Annotated[str, typer.Argument(metavar="METHOD", help="Method by name; see `adagauss list methods`.")],
@@ -349,12 +351,13 @@ def _as_options(settings: Mapping[str, Any], before: str = "") -> str:
 # ------------------------------------------------------------------------------------- rescore, analyse, report
 
 RESCORED = ("memory", "drift", "classifier")
-RESCORE = examples(
+
+
+@command(
+    RESEARCH,
     "adagauss rescore runs/demo/adagauss-* --parts-from adagauss+",
     "adagauss rescore RUN --set drift.kind=affine --set classifier.pooled_shrinkage=0.5",
 )
-
-
 def rescore(
     runs: RunFolders,
     parts_from: Annotated[
@@ -407,13 +410,12 @@ def rescore(
     say(*table(list(rows[0]), [list(row.values()) for row in rows], wrap=True))
 
 
-ANALYSE = examples(
+@command(
+    RESEARCH,
     "adagauss analyse runs/cifar/adagauss-*",
     "adagauss analyse runs/with runs/without --study spectrum,ranks --out figures",
     "adagauss list figures",
 )
-
-
 def analyse(
     runs: RunFolders,
     study: Annotated[
@@ -478,12 +480,11 @@ def _images(chosen: Sequence[Study], runs: Sequence[Run], root: Path, reporter: 
         return None, str(error)
 
 
-REPORT = examples(
+@command(
+    RESEARCH,
     "adagauss report runs/demo --out report.html",
     "adagauss report runs/cifar/adagauss-*-seed0 runs/cifar/analytic-*-seed0",
 )
-
-
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
@@ -512,13 +513,13 @@ def report(
 
 # ---------------------------------------------------------------------------------------------------- reproduce
 
-REPRODUCE = examples(
+
+@command(
+    RESEARCH,
     "adagauss reproduce --list --scale cpu",
     "adagauss reproduce ablation fig3 --scale cpu --seeds 0",
     "adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2",
 )
-
-
 def reproduce(
     what: Annotated[
         list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
@@ -607,15 +608,17 @@ def reproduce(
 
 # --------------------------------------------------------------------------------------------------------- list
 
-LIST = examples(
-    "adagauss list methods adagauss --preset paper",
-    "adagauss list protocols",
-    "adagauss list datasets --fetch cifar100",
-)
 Listing = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Headings and rows."""
 
 
+@command(
+    RESEARCH,
+    "adagauss list methods adagauss --preset paper",
+    "adagauss list protocols",
+    "adagauss list datasets --fetch cifar100",
+    name="list",
+)
 def list_command(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="methods, protocols, backbones, datasets, metrics or figures.")
@@ -623,9 +626,6 @@ def list_command(
     name: Annotated[str | None, typer.Argument(help="Show one method: what it stores, and its settings.")] = None,
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="Settings of a method with this preset.")] = None,
     protocol: ProtocolName = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="Settings of a method on this dataset.")
-    ] = None,
     fetch: Annotated[str | None, typer.Option("--fetch", metavar="DATASET", help="Download a dataset.")] = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
@@ -643,8 +643,8 @@ def list_command(
     if fetch and kind != "datasets":
         raise ConfigError("--fetch is for `adagauss list datasets`")
     if kind == "methods" and name is not None:
-        _show_method(name, preset, protocol, dataset)
-    elif preset or protocol or dataset or name:
+        _show_method(name, preset, protocol)
+    elif preset or protocol or name:
         raise ConfigError("settings are shown for one method only: name it, as in `adagauss list methods adagauss`")
     elif fetch:
         from adagauss.data.download import fetch as download
@@ -713,14 +713,11 @@ def _datasets(data_root: Path) -> Listing:
     return ("dataset", "present", "classes", "images, folder and licence"), rows
 
 
-def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
-    from adagauss.data.stream import StreamConfig
+def _show_method(name: str, preset: str | None, protocol: str | None) -> None:
     from adagauss.experiments.config import make_config
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.methods import method_info, resolve_method
 
-    if protocol and dataset:
-        raise ConfigError("--dataset and --protocol both choose the tasks: give only one of them")
     info = method_info(name)
     presets = (f"{key} (default)" if key == info.default_preset else key for key in info.presets)
     facts = {
@@ -734,15 +731,14 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
     for key, text in facts.items():
         if text:
             labelled(f"{key}: ", text, 4)
-    if protocol or dataset:
-        chosen = protocol_by_name(protocol) if protocol else None
-        stream = chosen.stream if chosen else StreamConfig(dataset=dataset_name(dataset or ""))
-        config = make_config(name, stream, preset=preset, protocol=chosen)
+    if protocol:
+        chosen = protocol_by_name(protocol)
+        config = make_config(name, chosen.stream, preset=preset, protocol=chosen)
         method, origins = config.method, config.origins
     else:
         resolved = resolve_method(name, preset)
         method, origins = resolved.config, resolved.origins
-    say("", f"settings of {name}" + (f", {protocol or dataset}" if protocol or dataset else ""))
+    say("", f"settings of {name}" + (f", {protocol}" if protocol else ""))
     show_settings(method, origins)
 
 
@@ -753,19 +749,3 @@ def show_settings(method: Method, origins: Mapping[str, str]) -> None:
 
     rows = [(f"{key}={as_yaml(value)}", origins.get(key, "")) for key, value in flatten(plain(method)).items()]
     say(*table(("--set", "from"), rows, wrap=True))
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands."""
-    commands: dict[str, tuple[Callable[..., None], str]] = {
-        "run": (run, RUN),
-        "compare": (compare, COMPARE),
-        "tune": (tune, TUNE),
-        "rescore": (rescore, RESCORE),
-        "analyse": (analyse, ANALYSE),
-        "report": (report, REPORT),
-        "reproduce": (reproduce, REPRODUCE),
-        "list": (list_command, LIST),
-    }
-    for name, (command, epilog) in commands.items():
-        app.command(name, rich_help_panel=panel, epilog=epilog)(command)

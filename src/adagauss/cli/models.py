@@ -9,10 +9,9 @@ import csv
 import io
 import json
 import shlex
-import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,13 +23,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli.options import (
+    MODELS,
     Device,
     ModelArgument,
     Quiet,
     ReadableModel,
     Settings,
     SkipBadImages,
-    examples,
+    command,
     given_options,
     parse_settings,
 )
@@ -142,14 +142,6 @@ def warn_of_one_class(path: Path, classifier: IncrementalClassifier) -> None:
 
 # -------------------------------------------------------------------------------------------------------- teach
 
-TEACH = examples(
-    "adagauss teach birds.safetensors photos/first-species",
-    "adagauss teach birds.safetensors photos/wrens --class Wren",
-    "adagauss teach birds.safetensors photos --effort quick",
-    "adagauss teach birds.safetensors shards/train-*.tar --jobs 8",
-    "adagauss teach garden.safetensors photos/garden --features-from birds.safetensors",
-    "adagauss teach all.safetensors birds.safetensors garden.safetensors",
-)
 SETTING = {"method", "effort", "settings", "image_size", "resize_mode"}
 CREATING = {*SETTING, "features_from"}
 """Options that take effect only when a model is created."""
@@ -157,6 +149,15 @@ MOST_LINES = 12
 MOST_DAMAGED = 5
 
 
+@command(
+    MODELS,
+    "adagauss teach birds.safetensors photos/first-species",
+    "adagauss teach birds.safetensors photos/wrens --class Wren",
+    "adagauss teach birds.safetensors photos --effort quick",
+    "adagauss teach birds.safetensors shards/train-*.tar --jobs 8",
+    "adagauss teach garden.safetensors photos/garden --features-from birds.safetensors",
+    "adagauss teach all.safetensors birds.safetensors garden.safetensors",
+)
 def teach(
     context: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
@@ -361,11 +362,6 @@ def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
 
 # ------------------------------------------------------------------------------------------------------ predict
 
-PREDICT = examples(
-    "adagauss predict birds.safetensors photos/ --top 3",
-    "adagauss predict birds.safetensors a.jpg b.jpg --unknown 0.05",
-    "adagauss predict birds.safetensors photos --csv",
-)
 AT_ONCE = 256
 """Images between two prints, so that long lists show their first predictions soon."""
 UNKNOWN = "unknown"
@@ -373,6 +369,12 @@ FORMULA = ("=", "+", "-", "@")
 """First characters with which spreadsheets take a cell for a formula."""
 
 
+@command(
+    MODELS,
+    "adagauss predict birds.safetensors photos/ --top 3",
+    "adagauss predict birds.safetensors a.jpg b.jpg --unknown 0.05",
+    "adagauss predict birds.safetensors photos --csv",
+)
 def predict(
     model: ReadableModel,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Images, or folders of images.")],
@@ -474,14 +476,14 @@ def table_lines(predictions: Sequence[Prediction]) -> list[str]:
 
 # --------------------------------------------------------------------------------------------- info and evaluate
 
-INFO = examples(
-    "adagauss info birds.safetensors",
-    "adagauss info runs/demo/adagauss-seed0 --settings",
-)
-MOST_CLASSES = 20
 MOST_CHANGES = 5
 
 
+@command(
+    MODELS,
+    "adagauss info birds.safetensors",
+    "adagauss info runs/demo/adagauss-seed0 --settings",
+)
 def info(
     model: ReadableModel,
     settings: Annotated[bool, typer.Option("--settings", help="Show its settings and the layer of each.")] = False,
@@ -538,7 +540,7 @@ def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple
 
 
 def class_lines(classifier: IncrementalClassifier) -> list[str]:
-    """One line per class: images, estimated accuracy, confused classes; on a terminal, of the first classes only."""
+    """One line per class: images, estimated accuracy, confused classes."""
     summaries = classifier.summary()
     older = [one for one in summaries if one.expected_accuracy is not None and one.among < len(summaries)]
     rows = [
@@ -551,21 +553,20 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
         for one in summaries
     ]
     lines = ["", *table(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
-    if sys.stdout.isatty():
-        lines = first_lines(lines, MOST_CLASSES, "more, which are listed if the output goes to a file or a pipe")
     if older:
         lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
     return lines
 
 
-EVALUATE = examples(
-    "adagauss evaluate birds.safetensors photos/test",
-    "adagauss evaluate birds.safetensors photos/test --figures figures",
-)
 MOST_WORST = 15
 ON_SHEET = 24
 
 
+@command(
+    MODELS,
+    "adagauss evaluate birds.safetensors photos/test",
+    "adagauss evaluate birds.safetensors photos/test --figures figures",
+)
 def evaluate(
     model: ReadableModel,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
@@ -678,16 +679,12 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
 
 # ------------------------------------------------------------------------------------------- forget and rename
 
-FORGET = examples(
+
+@command(
+    MODELS,
     "adagauss forget birds.safetensors Cardinal Bobolink",
     "adagauss forget birds.safetensors Cardinal --images photos/cardinals",
 )
-RENAME = examples(
-    "adagauss rename birds.safetensors Gray_Catbird Catbird",
-    "adagauss rename birds.safetensors Wren_female Wren --merge",
-)
-
-
 def forget(
     model: ModelArgument,
     classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Names of classes.")],
@@ -711,6 +708,11 @@ def forget(
     say(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {known_classes(classifier)}.")
 
 
+@command(
+    MODELS,
+    "adagauss rename birds.safetensors Gray_Catbird Catbird",
+    "adagauss rename birds.safetensors Wren_female Wren --merge",
+)
 def rename(
     model: ModelArgument,
     old: Annotated[str, typer.Argument(metavar="OLD", help="A class.")],
@@ -748,12 +750,11 @@ def known_label(name: str, classes: list[Any]) -> Any:
 
 # --------------------------------------------------------------------------------------------- export and serve
 
-SERVE = examples(
-    "adagauss serve birds.safetensors",
-    'adagauss serve birds.safetensors --host 0.0.0.0 --token "$(openssl rand -hex 16)"',
+
+@command(
+    MODELS,
+    "adagauss export birds.safetensors birds.onnx",
 )
-
-
 def export(
     model: ReadableModel,
     out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="File to write.")],
@@ -766,6 +767,11 @@ def export(
     say(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB): {known_classes(classifier)}, named in its metadata.")
 
 
+@command(
+    MODELS,
+    "adagauss serve birds.safetensors",
+    'adagauss serve birds.safetensors --host 0.0.0.0 --token "$(openssl rand -hex 16)"',
+)
 def serve(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
     host: Annotated[
@@ -783,20 +789,3 @@ def serve(
 
     with stoppable(f"the model is saved in {model}"):
         main(model, host, port, token)
-
-
-def register(app: typer.Typer, panel: str) -> set[str]:
-    """Add the commands, and return their names."""
-    commands: dict[Callable[..., None], str] = {
-        teach: TEACH,
-        predict: PREDICT,
-        info: INFO,
-        evaluate: EVALUATE,
-        forget: FORGET,
-        rename: RENAME,
-        export: examples("adagauss export birds.safetensors birds.onnx"),
-        serve: SERVE,
-    }
-    for command, epilog in commands.items():
-        app.command(rich_help_panel=panel, epilog=epilog)(command)
-    return {command.__name__ for command in commands}

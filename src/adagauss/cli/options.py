@@ -1,11 +1,11 @@
-"""Options that several commands share, and what they choose."""
+"""The list of commands, options that several of them share, and what these choose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adagauss.utils.progress import Reporter
     from adagauss.utils.runtime import RuntimeConfig
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
 RunFolders = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; seeds are averaged.")]
@@ -82,9 +83,26 @@ LoggerName = Annotated[
 ]
 
 
+MODELS = "Models: teach your own photographs"
+RESEARCH = "Research: methods on streams of tasks"
+app = typer.Typer(
+    name="adagauss",
+    help="Exemplar-free class-incremental learning: teach a classifier new classes without keeping old data.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
 def examples(*commands: str) -> str:
     """The epilog of a help text."""
     return "**Examples:**\n\n" + "\n\n".join(f"`{command}`" for command in commands)
+
+
+def command(panel: str, *shown: str, name: str | None = None) -> Callable[[Command], Command]:
+    """Add a function to the commands, with examples in its help text."""
+    return app.command(name, rich_help_panel=panel, epilog=examples(*shown))
 
 
 # ----------------------------------------------------------------------------------------------- given options

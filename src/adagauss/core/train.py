@@ -161,7 +161,7 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     Random numbers and snapshots are keyed by ``stage``, the name of this training within the run: resumed from a
     snapshot, it gives the same numbers as without interruption.
     """
-    fabric = runtime.fabric_for(objective.divided)
+    fabric = (runtime.processes.fabric if objective.divided else None) or runtime.fabric
     groups = objective.parameter_groups(recipe.learning_rate)
     bare = make_optimizer(recipe, groups)
     base_rates = [group["lr"] for group in bare.param_groups]

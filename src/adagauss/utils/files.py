@@ -7,9 +7,7 @@ machine stops. Without limits, a few lines of YAML can take gigabytes of memory 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import re
 import secrets
 import socket
 import stat
@@ -53,8 +51,8 @@ def read_text(path: Path) -> str:
 
 
 STALE_SECONDS = 3600.0
-TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
-"""Names of temporary files. They name the writing process, so that leftovers of killed processes can be removed."""
+TEMPORARY = ".adagauss-*.tmp"
+"""Names of files that are being written. One that has not changed for an hour is left from a killed process."""
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
@@ -75,7 +73,7 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, m
     ``mode`` less the umask.
     """
     target = real_path(path)
-    temporary = target.with_name(_temporary_name())
+    temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
     try:
         _make_folder(target.parent)
         _sweep(target.parent)
@@ -186,36 +184,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _host() -> str:
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-
-
-def _temporary_name() -> str:
-    return f".adagauss-{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
-
-
 def _sweep(folder: Path) -> None:
-    """Remove leftovers of killed processes: files unchanged for an hour, or of a process that no longer runs."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            match = TEMPORARY.fullmatch(entry.name)
-            if match is None:
-                continue
-            with suppress(OSError):  # another process may sweep as well
-                old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
-                # Process ids say nothing about another machine that shares the folder.
-                if old or (match["host"] == _host() and not _alive(int(match["pid"]))):
-                    (folder / entry.name).unlink()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # a process of another user
-        return True
-    return True
+    """Remove what killed processes left behind."""
+    with suppress(OSError):  # another process may sweep as well
+        for path in folder.glob(TEMPORARY):
+            if time.time() - path.lstat().st_mtime > STALE_SECONDS:
+                path.unlink()
 
 
 LOCK_SECONDS = 300.0

@@ -20,18 +20,11 @@ def keep_freed_memory() -> bool:
     By default glibc maps and unmaps each large block, and the kernel clears its pages each time: a third of a training
     step of EfficientNet-Lite0 on a CPU. An allocator that the user chose in the environment is not changed.
     """
-    if any(name in os.environ for name in MALLOC_VARIABLES) or not _on_glibc():
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries lack it
+    if mallopt is None or any(name in os.environ for name in MALLOC_VARIABLES):
         return False
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    mallopt = ctypes.CDLL(None).mallopt
     return all(mallopt(parameter, value) == 1 for parameter, value in MALLOPT.values())
-
-
-def _on_glibc() -> bool:
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (AttributeError, ValueError, OSError):
-        return False
 
 
 def limit_openmp_spin() -> bool:
