@@ -157,7 +157,8 @@ def median_proportion(images: ImagesLike) -> float | None:
     2.0
     """
     if isinstance(images, str | os.PathLike):
-        images = _named_files(images)[0]
+        path = resolve_path(Path(images))
+        images = image_files(path) if path.is_dir() else [path]  # what is not read is reported when they are read
     if isinstance(images, np.ndarray | Tensor) or not isinstance(images, Sequence):
         return None
     found = sorted(max(size) / max(1, min(size)) for size in _sizes(images))
