@@ -372,15 +372,16 @@ class Counting(Reporter):
         yield advance
 
 
-def test_progress_moves_while_features_are_extracted_and_within_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_moves_while_features_are_extracted_and_within_epochs() -> None:
     counting = Counting()
-    monkeypatch.setattr("adagauss.classifier.progress_reporter", lambda verbose: counting)
     images = np.kron(task(0, 1)[0][:40], np.ones((1, 28, 28), np.uint8))
     labels = task(0, 1)[1][:40]
-    exact = IncrementalClassifier("exact", settings={"backbone.options.filters": 2}).fit(images, labels)
+    exact = IncrementalClassifier("exact", settings={"backbone.options.filters": 2}, verbose=counting).fit(
+        images, labels
+    )
     assert counting.steps["task 1: features"] >= 3
     exact.predict(images)
     assert counting.steps["features"] >= 3
-    quick(epochs=2).fit(*task(0, 1))
+    quick(epochs=2, verbose=counting).fit(*task(0, 1))
     trained = next(steps for title, steps in counting.steps.items() if "features" not in title and "task 1" in title)
     assert trained > 2

@@ -102,7 +102,7 @@ def test_the_mode_is_saved_and_used_for_later_images(wide: IncrementalClassifier
 def test_learners_of_two_modes_are_not_merged(wide: IncrementalClassifier) -> None:
     other: Learner = wide.learner_.empty_like()
     other.resize_mode = "crop"
-    with pytest.raises(DataError, match="resize modes differ: crop and stretch"):
+    with pytest.raises(DataError, match=r"differ in resize mode \(crop, stretch\)"):
         other.merge(wide.learner_)
 
 

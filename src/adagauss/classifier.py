@@ -416,14 +416,14 @@ class IncrementalClassifier:
         )
 
     def _fitted(self) -> Learner:
-        if not self.__sklearn_is_fitted__():
-            from sklearn.exceptions import NotFittedError
+        if hasattr(self, "learner_") and any(self.learner_.state.tasks):
+            return self.learner_
+        from sklearn.exceptions import NotFittedError
 
-            raise NotFittedError(
-                f"this {type(self).__name__} knows no classes yet: teach it some with partial_fit (or fit, which "
-                "starts from scratch) first"
-            )
-        return self.learner_
+        raise NotFittedError(
+            f"this {type(self).__name__} knows no classes yet: teach it some with partial_fit (or fit, which starts "
+            "from scratch) first"
+        )
 
     def _spec(self, learner: Learner | None) -> ImageSpec:
         size = None if self.image_size is None else as_int("image_size", self.image_size, least=1)
@@ -441,7 +441,9 @@ class IncrementalClassifier:
         return Runtime(RuntimeConfig.of({"device": self.device}), as_int("seed", self.seed))
 
     def _reporter(self) -> Reporter:
-        return self.verbose if isinstance(self.verbose, Reporter) else progress_reporter(self.verbose)
+        if isinstance(self.verbose, Reporter):
+            return self.verbose
+        return reporter_for() if self.verbose else Reporter()
 
     @contextmanager
     def _reporting(self, learner: Learner) -> Iterator[None]:
@@ -473,11 +475,6 @@ def quick_method() -> tuple[str, Settings]:
     if backbone_info(PRETRAINED).available:
         return "exact-pretrained", {"backbone.input_size": 160}
     return "exact", {"backbone.options.filters": 200}
-
-
-def progress_reporter(verbose: bool) -> Reporter:
-    """Return a reporter that writes to standard error, or a silent one."""
-    return reporter_for(quiet=not verbose)
 
 
 # ------------------------------------------------------------------------------------------------------------ labels

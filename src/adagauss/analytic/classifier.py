@@ -268,7 +268,8 @@ class AnalyticScorer(Scorer):
         return self.sums.cross
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
+        inputs = features.to(self.weight)
+        return torch.addmm(self.bias, inputs if self.random is None else self.random(inputs), self.weight)
 
 
 class AnalyticClassifier(Classifier):

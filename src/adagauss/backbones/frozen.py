@@ -72,7 +72,7 @@ class FrozenFeatures(Backbone):
     def forward(self, images: Tensor, read: Sequence[bool] = (True, True)) -> Tensor:
         parts = [images.new_zeros(images.shape[0], width) for width in self.groups]
         if read[0]:
-            parts[0] = self.dictionary(resized(images, self.dictionary.input_size))
+            parts[0] = self.dictionary.features(resized(images, self.dictionary.input_size))
         if self.network is not None and read[1]:
             mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
             shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,8 @@ from adagauss.core.class_edits import ClassEdits, check_known
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, check_labels, check_size
-from adagauss.core.predictor import PredictionBatch
+from adagauss.core.linalg import by_rows
+from adagauss.core.predictor import PredictionBatch, finite
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.core.train import History
@@ -228,25 +230,24 @@ class Learner(ClassEdits):
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) calibrated scores of features, columns in the order of `classes`."""
-        return self.state.predict_features(features).scores
+        predictor = self.state.predictor
+        with torch.inference_mode():
+            return finite(by_rows(lambda rows: predictor.from_features(rows).scores, features))
 
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
         """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
-        runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
-        state, images = self.state, self.check_shape(images)
-        read = state.predictor.read  # feature groups that no score depends on are not computed
-        return state.predict_features(
-            extract_features(state.network.extractor, images, runtime, prediction=True, read=read)
-        )
+        return self.state.predictor.predict(self.check_shape(images), self.runtime, reporter or self.runtime.reporter)
 
     def predict(self, images: Images) -> list[Label]:
         """Return the most probable class of each image."""
-        found = self.predictions(images)
-        return [found.columns[column] for column in found.scores.argmax(1).tolist()]
+        labels: list[Label] = self.predictions(images).labels().tolist()
+        return labels
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        return torch.softmax(self.predictions(images).scores.double(), dim=1)
+        predictor = self.state.predictor
+        found = predictor.predict(self.check_shape(images), self.runtime, self.runtime.reporter)
+        return torch.softmax(found.scores[:, np.argsort(predictor.order)].double(), dim=1)
 
     def summary(self) -> list[ClassSummary]:
         """Calibration statistics of each class."""

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from adagauss.backbones import BackboneConfig, Network, build_extractor
 from adagauss.core.calibration import CalibrationStats
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.predictor import PredictionBatch, Predictor
+from adagauss.core.predictor import Predictor
 from adagauss.core.state import Scorer, State
 from adagauss.data.decode import ResizeMode
 from adagauss.data.images import Label
@@ -76,17 +76,13 @@ class LearnerState(nn.Module):
     @cached_property
     def predictor(self) -> Predictor:
         """The module that maps images to scores, built once; it is not saved."""
-        return Predictor(self.network.extractor, self.scorer, self.evidence, self.memory).eval()
+        return Predictor(self.network.extractor, self.scorer, self.evidence, self.memory, self.classes).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
         """Move to another device or memory format, which resets the cached predictor."""
         self.__dict__.pop("predictor", None)
         super()._apply(*args, **settings)  # type: ignore[no-untyped-call]
         return self
-
-    def predict_features(self, features: Tensor) -> PredictionBatch:
-        """Predict from features."""
-        return PredictionBatch.of(self.predictor, features, self.classes, self.evidence)
 
     @property
     def bytes_per_class(self) -> int:

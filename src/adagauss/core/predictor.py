@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -14,17 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
-from adagauss.core import linalg
 from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginScore
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer
-from adagauss.data.images import Label
+from adagauss.data.images import Images, Label
 from adagauss.errors import ConfigError, DataError, NumericalError
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None
 """Target false-positive rate of unknown-class detection; True for `FALSE_POSITIVE_RATE`, None or False for off."""
 FALSE_POSITIVE_RATE = 0.05
+AT_ONCE, SMALL_SIDE = 256, 56
+"""Images that are predicted at once up to this side in pixels; fewer larger ones, to bound memory."""
 
 
 class Scores(NamedTuple):
@@ -39,10 +42,20 @@ class Scores(NamedTuple):
 class Predictor(nn.Module):
     """Maps images in 0..1 to calibrated scores and p-values: the module to export, serve or measure."""
 
-    def __init__(self, extractor: Extractor, scorer: Scorer, stats: CalibrationStats, memory: ClassGaussians) -> None:
+    def __init__(
+        self,
+        extractor: Extractor,
+        scorer: Scorer,
+        stats: CalibrationStats,
+        memory: ClassGaussians,
+        columns: Sequence[Label],
+    ) -> None:
+        """``columns`` are the classes in the order of the scores."""
         super().__init__()
         self.extractor, self.scorer = extractor, scorer
-        self.calibration, self.p_value = stats.calibration, stats.p_value
+        self.calibration, self.p_value, self.sets = stats.calibration, stats.p_value, stats.sets
+        self.order = sorted(range(len(columns)), key=lambda column: (isinstance(columns[column], str), columns[column]))
+        self.classes = np.array([columns[column] for column in self.order])
         self.margin = MarginScore.of(memory, scorer.power)
         self.distance: ClassDistance | None = None
         # Feature groups that no score depends on are not computed.
@@ -65,6 +78,32 @@ class Predictor(nn.Module):
         distances = None if self.distance is None else self.distance(features)
         return Scores(self.calibration(scores), self.p_value(self.margin(features, scores), distances))
 
+    @torch.inference_mode()
+    def predict(self, images: Images, runtime: Runtime, reporter: Reporter) -> PredictionBatch:
+        """Predict uint8 images, a block of them at a time."""
+        _, height, width = images.shape
+        at_once = max(8, min(AT_ONCE, AT_ONCE * SMALL_SIDE**2 // (height * width)))
+        parts = [self.from_features(torch.zeros(0, self.extractor.size, device=runtime.device))]
+        with reporter.progress("features", len(images)) as advance:
+            for start in range(0, len(images), at_once):
+                rows = torch.arange(start, min(start + at_once, len(images)))
+                pixels = images.batch(rows).to(runtime.device).float().div_(255)
+                parts.append(self(pixels.contiguous(memory_format=runtime.memory_format)))
+                advance(step=len(rows))
+        scores, p_value = (torch.cat(one) for one in zip(*parts, strict=True))
+        return PredictionBatch(self.classes, finite(scores)[:, self.order], p_value, self.sets)
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Return scores; raise a `NumericalError` if some are not finite."""
+    # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
+    if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
+        raise NumericalError(
+            "the scores of some images are not finite: the network or the classifier has become useless, or its "
+            "file was tampered with; use a learner that was saved earlier"
+        )
+    return scores
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -84,46 +123,19 @@ class Prediction:
 class PredictionBatch:
     """Predictions for a batch of images by one state of a learner; every view derives from the same scores."""
 
-    columns: tuple[Label, ...]
-    """The class of each score column."""
+    classes: Array
+    """The sorted classes."""
     scores: Tensor
-    """(N, C) calibrated scores."""
+    """(N, C) calibrated scores of these classes."""
     p_value: Tensor
     """(N,) low for images of no known class."""
-    stats: CalibrationStats
-
-    @classmethod
-    @torch.inference_mode()
-    def of(
-        cls, predictor: Predictor, features: Tensor, columns: Sequence[Label], stats: CalibrationStats
-    ) -> PredictionBatch:
-        """Predict from features, `linalg.ROWS` at a time, which bounds memory."""
-        parts = [predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
-        scores, p_value = (torch.cat(one) for one in zip(*parts, strict=True))
-        # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
-        if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
-            raise NumericalError(
-                "the scores of some images are not finite: the network or the classifier has become useless, or its "
-                "file was tampered with; use a learner that was saved earlier"
-            )
-        return cls(tuple(columns), scores, p_value, stats)
-
-    @cached_property
-    def order(self) -> list[int]:
-        """Score columns in the order of the sorted classes."""
-        columns: Any = self.columns
-        return sorted(range(len(columns)), key=columns.__getitem__)
-
-    @cached_property
-    def classes(self) -> Array:
-        """The sorted classes: the columns of `probabilities`."""
-        return np.array([self.columns[column] for column in self.order])
+    sets: Callable[[Tensor, float], Tensor]
+    """See `CalibrationStats.sets`."""
 
     @cached_property
     def probabilities(self) -> npt.NDArray[np.float64]:
         """(N, C) class probabilities, columns as in `classes`."""
-        scores = self.scores[:, self.order].double()
-        return np.asarray(torch.softmax(scores, dim=1).cpu().numpy())
+        return np.asarray(torch.softmax(self.scores.double(), dim=1).cpu().numpy())
 
     def labels(self, unknown: Unknown = None) -> Array:
         """Return the most probable class of each image; with ``unknown``, objects with None for rejected images."""
@@ -145,14 +157,13 @@ class PredictionBatch:
 
     def prediction_sets(self, coverage: float) -> list[list[Label]]:
         """For each image, the classes that contain the right one with this probability, most probable first."""
-        sizes = self.stats.sets(self.scores, coverage).sum(1).tolist()
-        ranking = self.scores.argsort(1, descending=True).tolist()
-        return [[self.columns[column] for column in row[:size]] for row, size in zip(ranking, sizes, strict=True)]
+        sizes = self.sets(self.scores, coverage).sum(1).tolist()
+        ranking = self.scores.argsort(1, descending=True).cpu().numpy()
+        return [self.classes[row[:size]].tolist() for row, size in zip(ranking, sizes, strict=True)]
 
     def named(self, names: Sequence[str], top: int, unknown: Unknown = None) -> list[Prediction]:
         """Return one `Prediction` per image, with its ``top`` classes."""
-        labels: list[Label | None] = self.labels(unknown).tolist()
-        classes: list[Label] = self.classes.tolist()
+        labels, classes = self.labels(unknown).tolist(), self.classes.tolist()
         predictions = []
         for name, label, row in zip(names, labels, self.probabilities, strict=True):
             best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -41,17 +40,16 @@ def extract_features(
     draw: Draw | None = None,
     *,
     prediction: bool = False,
-    read: Sequence[bool] | None = None,
 ) -> Tensor:
     """(N, S) features in evaluation mode, of augmented images with ``draw``.
 
     Several processes divide every batch, and all get all features. ``prediction`` returns the features used for
-    prediction, in which groups that are not ``read`` may be zeros.
+    prediction.
     """
     was_training = extractor.training
     extractor.eval()
     rows = []
-    forward = partial(extractor.averaged_over_flips, read=read) if prediction else extractor
+    forward = extractor.averaged_over_flips if prediction else extractor
     bounds, alone = feature_batches(images), runtime.processes.alone
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
         for start, stop in bounds:

@@ -93,7 +93,10 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
 
 def _upright(image: Image.Image, channels: int) -> Image.Image:
     image.load()
-    turn = _TURNS.get(_orientation(image))
+    try:
+        turn = _TURNS.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
+    except Exception:  # the EXIF data may be damaged in any way while the pixels are valid
+        turn = None
     picture = _in_mode(image, "L" if channels == 1 else "RGB")
     return picture if turn is None else picture.transpose(turn)
 
@@ -167,7 +170,8 @@ def _opened(path: Path | BinaryIO) -> Iterator[Image.Image]:
                     f"it has {pixels} pixels, and at most {limit} are decoded: resize it, or raise the limit "
                     f"with {MAX_PIXELS_VARIABLE}={pixels} in the environment"
                 )
-            _check_tiles(image)
+            if image.format == "TIFF":
+                _check_tiles(image)
             yield image
 
 
@@ -177,13 +181,6 @@ def _check_tiles(image: Image.Image) -> None:
     for tag, side in ((TiffImagePlugin.TILEWIDTH, image.width), (TiffImagePlugin.TILELENGTH, image.height)):
         if tag in tags and not tags[tag] <= max(side + 15, LARGEST_TILE):  # a tile may end after the image
             raise DataError(f"its tiles are larger than the image ({tags[tag]} and {side} pixels): it is damaged")
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # the EXIF data may be damaged in any way while the pixels are valid
-        return 1
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:

@@ -102,16 +102,17 @@ def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], optio
 
     ``bad`` are the reasons by position. With the name of an ``option`` that skips bad images, they are an error.
     """
+    if not bad:
+        return list(range(count))
     named = some_named(bad, name)
-    if bad and option is not None:
+    if option is not None:
         raise DataError(
             f"{len(bad)} of {count} images cannot be decoded: {named}. Repair or remove them, or skip them with "
             f"{option}."
         )
-    if bad and len(bad) == count:
+    if len(bad) == count:
         raise DataError(f"none of {count} images can be decoded: {named}")
-    if bad:
-        logger.warning("skipped %d of %d images: %s", len(bad), count, named)
+    logger.warning("skipped %d of %d images: %s", len(bad), count, named)
     return [position for position in range(count) if position not in bad]
 
 

@@ -168,7 +168,7 @@ class Runtime:
             return int(torch.cuda.mem_get_info(self.device)[0])
         return available_memory() if self.device.type == "cpu" else None
 
-    @property
+    @cached_property
     def memory_format(self) -> torch.memory_format:
         return torch.channels_last if self.config.channels_last else torch.contiguous_format
 
