@@ -60,11 +60,24 @@ def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
     return call
 
 
-def prepare(folder: Path, *words: str | Path) -> None:
-    """Run a command in a folder, for fixtures that several tests share: they only want what it leaves there."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+def prepare(folder: Path, *words: str | Path) -> Outcome:
+    """Run a command in a folder, for fixtures that several tests share."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
-        assert _typed(patch, words) == 0, said.getvalue()
+        assert _typed(patch, words) == 0, err.getvalue()
+    return Outcome(0, out.getvalue(), err.getvalue())
+
+
+SETTINGS = ("--set", "stream.classes=4", "--set", "drift.recipe.epochs=5", "--set", "drift.samples=200")
+RUN = ("run", "--dataset", "digits", "--tasks", "2,2", "--epochs", "2", *SETTINGS, "--out", "out")
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A finished run, which is not to be changed, and what the command printed."""
+    folder = tmp_path_factory.mktemp("digits")
+    return folder / "out", prepare(folder, *RUN)
 
 
 def photograph(label: str, number: int, side: int = 16) -> Image.Image:

@@ -12,17 +12,13 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from tests.cli.conftest import Command, prepare
-
-PROGRAM = [sys.executable, "-c", "from adagauss.cli import main; main()"]
-QUICK = ["--epochs", "2", "--set", "drift.recipe.epochs=5", "--set", "drift.samples=200", "--quiet"]
+from adagauss.errors import ConfigError
+from tests.cli.conftest import Command, Outcome
 
 
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    prepare(folder, "run", "--dataset", "digits", "--tasks", "2,2", "-s", "stream.classes=4", "--out", "digits", *QUICK)
-    return folder / "digits"
+@pytest.fixture
+def run_folder(digits_run: tuple[Path, Outcome]) -> Path:
+    return digits_run[0]
 
 
 def test_help_imports_no_torch() -> None:
@@ -146,13 +142,10 @@ def test_a_user_error_is_one_message_and_exit_code_2(
     assert "Traceback" not in result.err
 
 
-def test_only_debug_shows_the_traceback_of_an_error() -> None:
+def test_only_debug_raises_the_error_with_its_traceback(adagauss: Command) -> None:
     mistake = ["list", "methods", "--preset", "paper"]
-    plain, debug = (
-        subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", check=False)
-        for words in (mistake, ["--debug", *mistake])
-    )
-    assert (plain.returncode, debug.returncode) == (2, 1)
-    assert plain.stderr.startswith("adagauss: settings are shown for one method only")
-    assert "Traceback" not in plain.stderr
-    assert "Traceback" in debug.stderr
+    plain = adagauss(*mistake)
+    assert (plain.code, plain.out) == (2, "")
+    assert plain.err.startswith("adagauss: settings are shown for one method only")
+    with pytest.raises(ConfigError):
+        adagauss("--debug", *mistake)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from rich.cells import cell_len
 from adagauss.cli import output
 from adagauss.data.images import evenly_spaced
 from adagauss.utils.progress import clipped, escape_control_chars
-from tests.cli.conftest import SMALL, Command, Photographs
+from tests.cli.conftest import SMALL, Command, fill, prepare
 
 NAMES = [
     "[bold]",
@@ -31,13 +32,18 @@ NAMES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    fill(folder / "seen", NAMES, 8)
+    _check_harmless(prepare(folder, "teach", "model.safetensors", "seen", *SMALL).out)
+    return folder
+
+
 @pytest.fixture
-def hostile(adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hostile(taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(taught, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    photographs(Path("seen"), NAMES, 8)
-    outcome = adagauss("teach", "model.safetensors", "seen", *SMALL)
-    assert outcome.code == 0, outcome.err
-    _check_harmless(outcome.out)
     return tmp_path / "model.safetensors"
 
 

@@ -101,7 +101,9 @@ def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, bi
     assert birds.read_bytes() == before
 
 
-def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
+def test_an_effort_chooses_the_method(adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = ("analytic-patches", {"backbone.options.filters": 20, "backbone.options.patches": 2000})
+    monkeypatch.setattr("adagauss.classifier.quick_method", lambda: quick)
     outcome = adagauss("teach", "quick.safetensors", "seen", "--effort", "quick")
     assert outcome.code == 0, outcome.err
     assert "effort quick" in adagauss("info", "quick.safetensors").out

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adagauss.classifier import IncrementalClassifier
-from tests.cli.conftest import SMALL, Command
-from tests.interrupts import interruptible
+from adagauss.core.learn import Learner
+from tests.cli.conftest import RUN, SMALL, Command
 
 
 def _interrupt(*given: Any, **settings: Any) -> Any:
@@ -88,18 +84,23 @@ def test_a_finished_change_is_reported_after_a_stop(
 
 def test_a_stopped_run_resumes(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
-    words = ["run", "-m", "finetune", "--tasks", "2,2", "--set", "stream.classes=4", "--epochs", "20", "--out", "out"]
-    environment = {**os.environ, "COLUMNS": "200"}
-    with interruptible([*program, *words], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():
-            time.sleep(0.05)
-        time.sleep(0.5)
-        running.send_signal(signal.SIGINT)
-        stdout, said = running.communicate()
-    assert running.returncode == 130, said
-    assert "adagauss: stopped; finished tasks are stored: `adagauss run --out out --resume`" in said
-    assert "A_last" not in stdout
+    learn = Learner.learn
+
+    def stopped_in_the_second_task(self: Learner, *given: Any, **settings: Any) -> Any:
+        if self.tasks:
+            signal.raise_signal(signal.SIGINT)
+        return learn(self, *given, **settings)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start processes that ignore it
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "learn", stopped_in_the_second_task)
+            stopped = adagauss("run", "-m", "finetune", *RUN[1:9], "--out", "out")
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert stopped.code == 130, stopped.err
+    assert "stopped; finished tasks are stored: `adagauss run --out out --resume`" in stopped.said
+    assert "A_last" not in stopped.out
     resumed = adagauss("run", "--out", "out", "--resume", "--quiet")
     assert resumed.code == 0, resumed.err
     assert "A_last" in resumed.out
