@@ -10,7 +10,7 @@ import torch
 from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
 from adagauss.utils import runtime
-from adagauss.utils.runtime import Runtime, RuntimeConfig, cpu_has_bf16, derive_seed, resolve_precision
+from adagauss.utils.runtime import Runtime, RuntimeConfig, cpu_bf16_speedup, derive_seed, resolve_precision
 from tests.contracts.toy import quick_method, scores, toy_tasks
 from tests.faults.budget import TORTURE
 
@@ -38,26 +38,30 @@ def test_convolutions_are_kept_in_channels_last_order() -> None:
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 def test_half_precision_on_a_cpu_learns_close_to_full_precision(precision: str) -> None:
-    if not cpu_has_bf16():
+    if cpu_bf16_speedup() == 0:
         pytest.skip("bfloat16 does not work on this CPU")
     full, half = scores(learned(1)), scores(learned(1, device="cpu", precision=precision))
     assert not torch.equal(full, half)
     torch.testing.assert_close(half, full, rtol=0.3, atol=0.3 * float(full.abs().max()))
 
 
-def test_auto_is_float32_on_a_cpu() -> None:
-    assert resolve_precision("auto", torch.device("cpu")) == "32-true"
+@pytest.mark.parametrize(("speedup", "expected"), [(0.0, "32-true"), (0.6, "32-true"), (2.0, "bf16-mixed")])
+def test_auto_uses_bfloat16_on_a_cpu_where_it_is_faster(
+    speedup: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "cpu_bf16_speedup", lambda: speedup)
+    assert resolve_precision("auto", torch.device("cpu")) == expected
 
 
 def test_precision_that_crashes_on_this_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "cpu_has_bf16", lambda: False)
+    monkeypatch.setattr(runtime, "cpu_bf16_speedup", lambda: 0.0)
     with pytest.raises(ConfigError, match="use precision=32-true"):
         learned(device="cpu", precision="bf16-mixed")
 
 
-def test_a_crash_counts_as_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_of_the_measurement_counts_as_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "BF16_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert not runtime.cpu_has_bf16.__wrapped__()
+    assert runtime.cpu_bf16_speedup.__wrapped__() == 0
 
 
 @pytest.mark.nightly
