@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from adagauss.analysis import measure as module
 from adagauss.analysis.measure import DISTANCES, class_spectra, distances
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 
@@ -30,34 +27,22 @@ def test_every_distance_is_what_it_says() -> None:
         two = MultivariateNormal(theirs.means[0], theirs.covariances[0])
         apart = np.linalg.norm(one.loc.numpy() - two.loc.numpy())
         wide = np.linalg.norm(mine.covariances[0].numpy() - theirs.covariances[0].numpy())
-        expected = [
-            apart,
-            wide,
-            float(kl_divergence(one, two) + kl_divergence(two, one)),
-            apart / math.sqrt(np.trace(theirs.covariances[0].numpy())),
-            wide / np.linalg.norm(theirs.covariances[0].numpy()),
-        ]
+        expected = [apart, wide, float(kl_divergence(one, two) + kl_divergence(two, one))]
         assert found[row].tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_relative_distances_do_not_depend_on_the_scale_of_features() -> None:
-    memory, real = bank(1), bank(2)
-    large, larger = (one.with_statistics(8 * one.means, 64 * one.covariances) for one in (memory, real))
-    torch.testing.assert_close(distances(large, larger)[:, 2:], distances(memory, real)[:, 2:])
 
 
 def test_distances_are_nan_where_the_memory_has_no_covariances() -> None:
     found = distances(bank(1, "none"), bank(2))
-    assert bool(torch.isfinite(found[:, [0, 3]]).all())
-    assert bool(torch.isnan(found[:, [1, 2, 4]]).all())
+    assert bool(torch.isfinite(found[:, 0]).all())
+    assert bool(torch.isnan(found[:, 1:]).all())
     assert bool(torch.isnan(distances(bank(1), bank(2), comparable=False)[:, 2]).all())
 
 
 def test_a_thousand_classes_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, real = bank(1), bank(2)
     whole = distances(memory, real), class_spectra(memory)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 2 * 8 * 4 * 4)
-    assert len(list(module.blocks(memory))) == 3
+    monkeypatch.setattr("adagauss.core.gaussians.BLOCK_BYTES", 2 * 8 * 4 * 4)
+    assert len(list(memory.blocks())) == 3
     torch.testing.assert_close((distances(memory, real), class_spectra(memory)), whole)
 
 

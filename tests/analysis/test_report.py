@@ -94,7 +94,7 @@ def test_seeds_are_averaged_and_a_single_one_has_no_spread(tmp_path: Path, out: 
     text = words(out)
     assert "finetune 60.0 % ± 14.1 A_last" in text
     assert "frozen 90.0 % A_last" in text
-    assert "Not all methods have the same seeds." in text
+    assert "seeds 0, 1; not every line has all seeds" in text
 
 
 def test_the_page_allows_only_its_own_style_and_images(tmp_path: Path, out: Path) -> None:
@@ -144,7 +144,7 @@ def test_each_protocol_and_dataset_has_its_own_section(tmp_path: Path, out: Path
     written = write_report([tmp_path], out)
     titles = [section.title for section in written.sections]
     assert titles == [
-        "digits, 2 tasks (data not recorded)",
+        "digits, 2 tasks (test images not recorded)",
         "digits, 3 tasks",
         "digits, 2 tasks (test images 01234567)",
     ]
@@ -153,9 +153,9 @@ def test_each_protocol_and_dataset_has_its_own_section(tmp_path: Path, out: Path
 
 def test_different_code_versions_are_noted(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "a", config_of())
-    made_run(tmp_path / "b", config_of(seed=1), environment={"source": "def"})
+    made_run(tmp_path / "b", config_of(seed=1), environment={"adagauss": "0.1", "source": "def"})
     write_report([tmp_path], out)
-    assert "made with 2 versions of the code (abc, def)" in words(out)
+    assert "runs of 2 different code versions" in words(out)
 
 
 def test_the_commands_of_the_runs_are_shown(tmp_path: Path, out: Path) -> None:

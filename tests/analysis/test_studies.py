@@ -14,26 +14,25 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from adagauss.analysis.accuracy_figures import front, late_errors, share_over_fair
+from adagauss.analysis.figures import against_efc, front, late_errors, share_over_fair
 from adagauss.analysis.measure import Quantity, measure
 from adagauss.analysis.plotting import (
     METHODS,
+    Line,
+    Panel,
     colour,
-    draw_curve,
+    draw_curves,
     marker,
     mean_and_deviation,
     moved_apart,
-    new_figure,
     places,
     save_figure,
 )
-from adagauss.analysis.statistics_figures import against_efc
 from adagauss.analysis.studies import (
     Drawn,
     NotDrawableError,
     analyse,
     check_comparable,
-    chosen_studies,
     find_study,
     group_by_settings,
     labels,
@@ -110,7 +109,7 @@ def test_every_study_is_drawn_or_gives_the_reason(drawn: tuple[Path, dict[str, D
 def test_every_figure_comes_with_its_numbers(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     out, found = drawn
     for one in found.values():
-        assert {path.suffix for path in one.files.values()} == {".png", ".svg", ".csv"}
+        assert {path.suffix for path in one.files.values()} == {".png", ".svg", ".csv", ".txt"}
         assert all(path.parent == out and path.stat().st_size > 100 for path in one.files.values())
         rows = rows_of(one.files["csv"])
         assert {"with L_AC", "without"} & {row["group"] for row in rows} or one.name in COMPARE_DISTILLATIONS
@@ -119,12 +118,13 @@ def test_every_figure_comes_with_its_numbers(drawn: tuple[Path, dict[str, Drawn]
 
 def test_every_figure_states_its_origin(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     for name, one in drawn[1].items():
-        text = one.files["svg"].read_text(encoding="utf-8")
-        assert "digits, 3 tasks; 6 classes; seed 0; adagauss 0." in text, name
-        assert f"--study {name}" in text
+        for ending in ("svg", "txt"):
+            text = one.files[ending].read_text(encoding="utf-8")
+            assert "digits, 3 tasks; 6 classes; seed 0; adagauss 0." in text, name
+            assert f"--study {name}" in text
 
 
-def test_figures_for_a_paper_have_their_origin_in_metadata_and_a_caption_file(
+def test_figures_for_a_paper_are_as_wide_as_its_page_and_have_their_origin_in_metadata(
     opened: Run, other: Run, tmp_path: Path
 ) -> None:
     groups = {"with L_AC": [opened], "without": [other]}
@@ -216,15 +216,6 @@ def test_without_images_figures_that_need_none_are_drawn(copied: RunFolder, tmp_
     assert "compares distillations" in missing
 
 
-def test_a_study_that_trains_adapters_is_drawn_only_by_name(copied: RunFolder, opened: Run) -> None:
-    every = list(studies().values())
-    copy = Run.open(copied.path)
-    assert [study.name for study in every if study not in chosen_studies(None, [copy])] == ["shrink"]
-    assert [study.name for study in chosen_studies(["shrink"], [copy])] == ["shrink"]
-    measure(opened, load_dataset("digits"), {Quantity.REAL, Quantity.FROZEN, Quantity.SHRINK})
-    assert chosen_studies(None, [opened]) == every, "it is measured already"
-
-
 def test_an_unfinished_run_is_drawn_with_a_note(unfinished: RunFolder, tmp_path: Path) -> None:
     found = analyse({"a": [Run.open(unfinished.path)]}, tmp_path / "out", names=["recency", "ranks", "shift"])
     assert "copied (1 of 3 tasks)" in found[0].note
@@ -258,12 +249,13 @@ def test_versions_of_the_code_are_distinguished(opened: Run) -> None:
     assert "2 different code versions: adagauss 0.0.1, source old" in summary({"a": [opened], "b": [old]})
 
 
-def test_one_seed_has_no_band_and_two_have_one() -> None:
-    axes = new_figure().add_subplot()
-    draw_curve(axes, [np.array([1.0, 2.0])], "one", 0)
-    assert not axes.collections
-    draw_curve(axes, [np.array([1.0, 2.0]), np.array([2.0, 3.0])], "two", 1)
-    assert len(axes.collections) == 1
+def test_one_seed_has_no_band_and_two_have_one(opened: Run) -> None:
+    def bands(*curves: list[float]) -> int:
+        line = Line("one", [opened] * len(curves), [{"accuracy": np.array(curve)} for curve in curves], 0)
+        return len(draw_curves([Panel("accuracy", "accuracy")], [line]).figure.axes[0].collections)
+
+    assert bands([1.0, 2.0]) == 0
+    assert bands([1.0, 2.0], [2.0, 3.0]) == 1
 
 
 def test_means_over_runs_of_different_lengths_equal_numpy() -> None:
@@ -307,7 +299,7 @@ def test_the_pareto_front_equals_brute_force() -> None:
 def test_the_change_against_efc_is_relative(opened: Run, drawn: tuple[Path, dict[str, Drawn]]) -> None:
     run = measure(opened, None, {Quantity.REAL})
     halved = run.table("real.distances").copy()
-    halved[:, 0] = halved[:, 2] / 2
+    halved[:, :, 0] = halved[:, :, 2] / 2
     tables = {**run.tables, "real.distances": torch.from_numpy(halved)}
     assert against_efc([run.with_tables(tables)], "mean") == pytest.approx(-0.5)
 

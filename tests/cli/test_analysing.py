@@ -33,7 +33,9 @@ def test_the_list_names_every_study_within_eighty_columns(adagauss: Command) -> 
 def test_figures_of_a_run_are_written_and_the_others_explained(adagauss: Command, tiny: Path, tmp_path: Path) -> None:
     outcome = adagauss("analyse", tiny, "--study", "recency,ranks", "--out", tmp_path / "figures", "--quiet")
     assert outcome.code == 0
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"recency.png", "recency.svg", "recency.csv"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+        f"recency.{ending}" for ending in ("png", "svg", "csv", "txt")
+    }
     assert "not drawn: ranks: it needs runs that store covariances" in outcome.said
     lines = (outcome.out + outcome.err).replace(str(tmp_path), "").splitlines()
     assert max(map(len, lines)) <= 80

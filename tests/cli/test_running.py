@@ -80,7 +80,7 @@ def test_a_failure_to_draw_is_not_one_of_the_runs(
     def fail(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("adagauss.analysis.plotting.save_figure", fail)
+    monkeypatch.setattr("adagauss.analysis.studies.save_figure", fail)
     outcome = adagauss("compare", "-m", "frozen", "--seeds", "0", *RUN[1:9], "--out", "out")
     assert outcome.code == 0, outcome.err
     assert "A_last" in outcome.out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adagauss.analysis import tables
-from adagauss.analysis.accuracy_figures import accuracy_curve
+from adagauss.analysis.studies import summary
 from adagauss.cli import output
 from adagauss.core.config import existing, plain
 from adagauss.core.train import Recipe
@@ -203,7 +203,7 @@ def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
     grid: tuple[Path, dict[str, list[Run]]],
 ) -> None:
     _, results = grid
-    last = {name: tables.summarise(runs)["A_last"].mean for name, runs in results.items()}
+    last = {name: metrics.mean([run.metrics["a_last"] for run in runs]) for name, runs in results.items()}
     assert last["joint"] > max(last["finetune"], last["frozen"])
     assert all(run.matrix[1][0] < 0.1 for run in results["finetune"])
 
@@ -238,7 +238,8 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
     output.show_results(results, rows)
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("CPU scale") == 2
-    assert "CPU scale" in accuracy_curve(results).axes[0].get_title()
+    vars(small).update(config=small.config.with_changes(scale="cpu"))
+    assert "CPU scale" in summary(results)
 
 
 def at(result: Run, **facts: Any) -> Run:

@@ -1,33 +1,47 @@
-"""Helpers of all figures: one style, no display, and files that are replaced completely or not at all."""
+"""Helpers of all figures: one style, small multiples of curves, bars and matrices, and files of equal bytes."""
 
 from __future__ import annotations
 
 import io
-import math
+import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import matplotlib.style
 import numpy as np
 import numpy.typing as npt
+from matplotlib import rcParams
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import PowerNorm, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from adagauss.errors import unknown_name
 from adagauss.experiments.run import Numbers, Run
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import clipped
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
-    from matplotlib.lines import Line2D
+COLUMN, PAGE = 3.4, 7.0
+"""Widths in inches of a figure with one panel, and with several next to each other."""
+STYLES: Mapping[str, dict[str, Any]] = {
+    "web": {},
+    "paper": {"figure.dpi": 300, "savefig.format": "pdf"},
+    "talk": {"figure.dpi": 300, "font.size": 11, "lines.linewidth": 2, "lines.markersize": 5},
+}
+"""Changes of ``templates/figures.mplstyle``; ``savefig.format`` is the format in addition to PNG."""
 
 COLOURS = (
     "#332288", "#cc6677", "#117733", "#ddaa33", "#88ccee", "#882255",
@@ -42,159 +56,84 @@ METHODS = (
 )  # fmt: skip
 """The place of a method gives its colour and marker in all figures."""
 GREY = "#555555"
-DASHES: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", "-.", ":")
 LONGEST_NAME = 60
-LONGEST_DIRECT = 26
+LONGEST_DIRECT = 24
 """Letters of a name up to which it is written at the end of its line."""
-MANY_TICKS = 20
+MOST_MARKERS = 20
 MOST_NUMBERS = 25
 """Rows of a matrix up to which each cell shows its number."""
 
-SYMBOLS = {
-    "A_last": r"$A_\mathrm{last}$",
-    "A_inc": r"$A_\mathrm{inc}$",
-    "L_AC": r"$L_\mathrm{AC}$",
-    "L_CE": r"$L_\mathrm{CE}$",
-    "L_KD": r"$L_\mathrm{KD}$",
-    "L_PKD": r"$L_\mathrm{PKD}$",
-    "‖Σ⁻¹‖_F": r"$\Vert\Sigma^{-1}\Vert_F$",
-    "‖Σ − Σ*‖_F": r"$\Vert\Sigma-\Sigma^*\Vert_F$",
-    "‖μ − μ*‖₂": r"$\Vert\mu-\mu^*\Vert_2$",
-    "KL(N‖N*) + KL(N*‖N)": r"$\mathrm{KL}(N\Vert N^*)+\mathrm{KL}(N^*\Vert N)$",
-    "λ₁": r"$\lambda_1$",
-    "λᵢ": r"$\lambda_i$",
-}
-"""Plain symbols, as in CSV files, and how they are typeset."""
-
 Row = dict[str, str | float]
 """A number of a figure with what identifies it; the rows become a CSV file."""
+Groups = Mapping[str, Sequence[Run]]
+"""Runs of one configuration with several seeds, by a label that distinguishes configurations."""
 
 
-@dataclass(frozen=True)
-class Style:
-    """Size, text and files of figures for one purpose."""
+class Drawing(NamedTuple):
+    """A figure and its numbers."""
 
-    points: float = 1.0
-    """Factor of the sizes of text, lines and markers."""
-    column: float | None = None
-    """Width in inches of a figure with one panel; None gives each panel its own width."""
-    page: float | None = None
-    """Width in inches of a figure with several panels."""
-    dots: int = 130
-    """Per inch, of PNG files."""
-    vector: str = "svg"
-    has_title: bool = True
-    has_origin: bool = False
-    """Whether the note and the origin are below the figure; in other styles they are in a caption file."""
+    figure: Figure
+    rows: Sequence[Row]
+    note: str = ""
+    """What the axes do not tell."""
 
 
-STYLES = {
-    "web": Style(has_origin=True),
-    "paper": Style(0.85, column=3.35, page=7.0, dots=300, vector="pdf", has_title=False),
-    "talk": Style(1.4, dots=200),
-}
-_STYLE = ContextVar("style", default=STYLES["web"])
-
-
-def current_style() -> Style:
-    """The style of figures that are drawn now."""
-    return _STYLE.get()
-
-
-@contextmanager
-def use_style(name: str) -> Iterator[Style]:
-    """Draw figures in a style by name: paper, talk or web."""
+def use_style(name: str = "web") -> AbstractContextManager[None]:
+    """Draw figures in a style by name: paper (PDF), talk (large text) or web (SVG)."""
     if name not in STYLES:
         raise unknown_name("style", name, STYLES)
-    token = _STYLE.set(STYLES[name])
-    try:
-        yield STYLES[name]
-    finally:
-        _STYLE.reset(token)
-
-
-def points(size: float) -> float:
-    """A size of text or lines in the current style."""
-    return size * current_style().points
-
-
-def new_figure(width: float = 6.0, height: float = 4.0, panels: int = 1) -> Figure:
-    """Return a figure of so many panels that needs no display; the style may change its size in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    style = current_style()
-    fixed = style.column if panels == 1 else style.page
-    # Text does not shrink as much as the width, so a narrow figure gets more height.
-    size = (fixed, height * max(fixed / width, 0.62)) if fixed else (width, height)
-    figure = Figure(figsize=size, dpi=style.dots, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return matplotlib.style.context([Path(__file__).with_name("templates") / "figures.mplstyle", STYLES[name]])
 
 
 def save_figure(figure: Figure, path: Path, title: str = "", origin: str = "") -> None:
-    """Write a PNG, SVG or PDF, by the ending of the path; equal figures give equal bytes.
+    """Write a PNG, SVG or PDF, by the ending of the path."""
+    write_atomically(path, file_of(figure, path.suffix.removeprefix("."), title, origin))
 
-    Title and origin are stored as metadata of the file.
-    """
-    if figure.axes and (engine := figure.get_layout_engine()) is not None:
-        # Find the layout once for all formats: `savefig` would draw the whole figure twice for it, each time.
-        with _missing_letters():
-            engine.execute(figure)
-        figure.set_layout_engine("none")
-    kind = path.suffix.removeprefix(".")
+
+def file_of(figure: Figure, kind: str, title: str = "", origin: str = "") -> bytes:
+    """The figure as PNG, SVG or PDF, with title and origin as metadata; equal figures give equal bytes."""
     facts = {"Title": title, "Subject" if kind == "pdf" else "Description": origin}
-    metadata: dict[str, str | None] = {key: _printable(text) for key, text in facts.items() if text}
-    if kind == "svg":
-        write_atomically(path, svg_of(figure, metadata))
-        return
-    if kind == "pdf":
-        metadata.update(CreationDate=None)
-    write_atomically(path, _drawn(figure, format=kind, dpi=figure.dpi, metadata=metadata))
-
-
-def _printable(text: str) -> str:
-    """Latin letters, which the metadata of every format can store; others become question marks."""
-    return text.encode("latin-1", "replace").decode("latin-1")
-
-
-def svg_of(figure: Figure, metadata: Mapping[str, str | None] | None = None) -> bytes:
-    """The figure as SVG. Its text stays text, which a browser shows in any script."""
-    from matplotlib import rc_context
-
-    font = ["DejaVu Sans", "sans-serif"]
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "adagauss", "font.family": font}):
-        return _drawn(figure, format="svg", metadata={"Date": None, "Creator": None, **(metadata or {})})
-
-
-def _drawn(figure: Figure, **options: Any) -> bytes:
-    file = io.BytesIO()
-    from matplotlib import rc_context
-
-    with _missing_letters(), rc_context({"pdf.fonttype": 42}):
-        figure.savefig(file, **options)
+    # Every format can store Latin letters; others become question marks.
+    known = {key: text.encode("latin-1", "replace").decode("latin-1") for key, text in facts.items() if text}
+    file, dots = io.BytesIO(), figure.dpi
+    with _missing_letters():
+        if (engine := figure.get_layout_engine()) is not None:  # once for all formats
+            FigureCanvasAgg(figure)
+            engine.execute(figure)
+            figure.set_layout_engine("none")
+        # `Figure.savefig` would draw everything twice.
+        canvas, times = FORMATS[kind]
+        getattr(canvas(figure), f"print_{kind}")(file, metadata={**known, **times})
+    figure.dpi = dots
     return file.getvalue()
 
 
-@contextmanager
-def _missing_letters() -> Iterator[None]:
+FORMATS: Mapping[str, tuple[type[FigureCanvasBase], Mapping[str, None]]] = {
+    "png": (FigureCanvasAgg, {}),
+    "svg": (FigureCanvasSVG, {"Date": None, "Creator": None}),
+    "pdf": (FigureCanvasPdf, {"CreationDate": None}),
+}
+"""How each format is drawn, and metadata that it must not have so that equal figures give equal bytes."""
+
+
+def _missing_letters() -> AbstractContextManager[Any]:
     """Draw characters that the font lacks as boxes, without a warning for each."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
-        yield
+    return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
-def shown(name: object, width: int = LONGEST_NAME, *, keep_end: bool = False) -> str:
-    """A name for a figure: cut to a width, dollar signs escaped, known symbols typeset."""
-    return typeset(clipped(name, width, keep_end=keep_end).replace("$", r"\$"))
+def shown(name: object, width: int = LONGEST_NAME, *, fold: int = LONGEST_NAME, keep_end: bool = False) -> str:
+    """A name for a figure: cut to a width, folded, dollar signs escaped, known symbols typeset."""
+    cut = clipped(name, width, keep_end=keep_end)
+    return typeset(textwrap.fill(cut, fold, break_long_words=len(cut) > fold).replace("$", r"\$"))
 
 
 def typeset(text: str) -> str:
-    """The text with `SYMBOLS` as formulas."""
-    for plain, formula in SYMBOLS.items():
-        text = text.replace(plain, formula)
-    return text
+    """The text with accuracies and losses as formulas.
+
+    >>> typeset("A_last without L_AC")
+    '$A_\\\\mathrm{last}$ without $L_\\\\mathrm{AC}$'
+    """
+    return re.sub(r"\b([AL])_(last|inc|AC|PKD)\b", r"$\1_\\mathrm{\2}$", text)
 
 
 def colour(index: int) -> str:
@@ -207,7 +146,7 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def places(groups: Mapping[str, Sequence[Run]]) -> list[int]:
+def places(groups: Groups) -> list[int]:
     """The place of each group in `METHODS`; other methods and further groups of a method take the next free places."""
     found: list[int | None] = []
     for runs in groups.values():
@@ -217,84 +156,49 @@ def places(groups: Mapping[str, Sequence[Run]]) -> list[int]:
     return [next(free) if place is None else place for place in found]
 
 
-def set_title(axes: Axes, text: str, letters: int = 80) -> None:
-    """Set a title that is broken into lines of so many letters instead of cut."""
-    if current_style().has_title:
-        axes.set_title(typeset(textwrap.fill(clipped(text, 200).replace("$", r"\$"), letters)), fontsize=points(9))
+def panels(columns: int = 1, rows: int = 1, height: float = 2.1, **options: Any) -> tuple[Figure, list[list[Axes]]]:
+    """A grid of axes, as wide as a column of text for one panel and as the page for several; height is in inches."""
+    figure = Figure(figsize=(PAGE if columns > 1 else COLUMN, height * rows))
+    grid: list[list[Axes]] = figure.subplots(rows, columns, squeeze=False, **options).tolist()
+    return figure, grid
 
 
-def panels(
-    number: int, names: Iterable[object] = (), height: float = 3.4, width: float = 3.5
-) -> tuple[Figure, list[Axes]]:
-    """A row of axes, with room for these names at their right."""
-    longest = max((min(len(str(name)), LONGEST_DIRECT) for name in names), default=0)
-    figure = new_figure(width * number + 0.7 + 0.075 * longest, height, number)
-    row = list(figure.subplots(1, number, squeeze=False)[0])
-    for axes in row:
-        style(axes)
-    return figure, row
+# Names of lines.
 
 
-def style(axes: Axes) -> None:
-    """Small labels, which fit next to a small panel, and a light grid behind the data."""
-    axes.tick_params(which="both", labelsize=points(8))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_fontsize(points(9))
-    axes.set_axisbelow(True)
-    axes.grid(alpha=0.3, linewidth=0.6)
-
-
-def legend(axes: Axes, title: str = "", entries: Sequence[Artist] = ()) -> None:
+def name_lines(axes: Axes, title: str = "") -> None:
     """Name the lines of a panel: each at its end if the names are short and few, otherwise below the figure."""
     named = [one for one in axes.get_lines() if not str(one.get_label()).startswith("_")]
-    height = axes.figure.get_size_inches()[1]  # type: ignore[union-attr]  # not a subfigure
-    gap = points(8) * 1.3 / 72 / (0.75 * height)
-    letters = max((len(str(one.get_label())) for one in named), default=0)
-    if not entries and letters <= LONGEST_DIRECT and 1 < len(named) < 1 / gap and all(map(_is_curve, named)):
-        _label_lines(axes, named, gap, title)
-    elif entries or named:
-        legend_below(axes, entries or named, title)
+    height = axes.get_position().height * axes.figure.get_figheight()  # type: ignore[union-attr]  # not a subfigure
+    gap = 1.1 * rcParams["font.size"] / 72 / height
+    longest = max((len(str(one.get_label())) for one in named), default=0)
+    if longest <= LONGEST_DIRECT and 0 < len(named) < 1 / gap:
+        _name_at_ends(axes, named, gap, title)
+    elif named:
+        name_below(axes, named, title)
 
 
-def _is_curve(line: Line2D) -> bool:
-    return len(line.get_xdata()) > 1  # type: ignore[arg-type]  # an array
-
-
-def _label_lines(axes: Axes, lines: Sequence[Line2D], gap: float, title: str) -> None:
+def _name_at_ends(axes: Axes, lines: Sequence[Line2D], gap: float, title: str) -> None:
     """Write each name at the right end of its line; names that would overlap are moved apart."""
     axes.get_ylim()  # finds the limits, which the next line uses
     to_axes = axes.transScale + axes.transLimits
     ends = []
     for line in lines:
-        points_of = np.asarray(line.get_xydata())
-        seen = points_of[np.isfinite(points_of).all(1)]
-        ends.append(to_axes.transform(seen[-1]) if len(seen) else np.array([1.0, 0.5]))
+        points = np.asarray(line.get_xydata())
+        known = points[np.isfinite(points).all(1)]
+        ends.append(to_axes.transform(known[-1]) if len(known) else np.array([1.0, 0.5]))
     order = sorted(range(len(lines)), key=lambda place: ends[place][1])
     heights = moved_apart([float(ends[place][1]) for place in order], gap)
+    look: dict[str, Any] = {"fontsize": "small", "va": "center"}
     for place, height in zip(order, heights, strict=True):
-        line, (right, end) = lines[place], ends[place]
-        leader = {
-            "arrowstyle": "-",
-            "color": line.get_color(),
-            "linewidth": 0.7,
-            "shrinkA": 0,
-            "shrinkB": 2,
-            "relpos": (0, 0.5),
-        }
-        axes.annotate(
-            str(line.get_label()),
-            (right, end),
-            (1.05, height),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            fontsize=points(8),
-            color=_darker(str(line.get_color())),
-            va="center",
-            arrowprops=leader,
-        )
+        hue = str(lines[place].get_color())
+        leader = {"arrowstyle": "-", "color": hue, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)}
+        where: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (1.05, height)}
+        dark = tuple(0.75 * part for part in to_rgb(hue))  # readable as small text on white
+        axes.annotate(str(lines[place].get_label()), tuple(ends[place]), color=dark, arrowprops=leader, **where, **look)
     if title:
-        top: dict[str, Any] = {"fontsize": points(8), "color": GREY, "va": "center"}
-        axes.text(1.05, max(heights[-1] + 1.2 * gap, 1.0), typeset(title), transform=axes.transAxes, **top)
+        top = max(heights[-1] + 1.2 * gap, 1.0)
+        axes.text(1.05, top, typeset(title), transform=axes.transAxes, color=GREY, **look)
 
 
 def moved_apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -312,49 +216,15 @@ def moved_apart(heights: Sequence[float], gap: float) -> list[float]:
     return found
 
 
-def _darker(hue: str) -> str:
-    """A colour that is readable as small text on white."""
-    from matplotlib.colors import to_hex, to_rgb
-
-    red, green, blue = to_rgb(hue)
-    return to_hex((0.75 * red, 0.75 * green, 0.75 * blue))
-
-
-def legend_below(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
+def name_below(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
     """Place a legend in columns below the figure, which becomes higher."""
     figure: Any = axes.figure
-    names = [textwrap.fill(str(one.get_label()), LONGEST_NAME) for one in entries]
-    width, height = figure.get_size_inches()
-    letters = max(len(line) for name in names for line in name.split("\n"))
-    columns = max(1, min(len(names), int(width / (points(8) * (letters * 0.0085 + 0.075)))))
-    lines = sum(1 + name.count("\n") for name in names) / columns + bool(title)
-    figure.set_size_inches(width, height + points(8) * 0.0195 * (math.ceil(lines) + 1))
-    text: dict[str, Any] = {"fontsize": points(8), "title_fontsize": points(8), "handlelength": 3.2}
-    figure.legend(
-        list(entries), names, loc="outside lower center", ncols=columns, title=typeset(title), frameon=False, **text
-    )
-
-
-def set_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
-    """Set a log scale whose ticks are numbers also if the data span less than a few decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    low, high = axis.get_view_interval()
-    if low > 0 and high / low < 300:
-        steps = (1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 8)
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
-
-
-def annotate_line(axes: Axes, text: str, height: float) -> None:
-    """Mark a number of the paper by a dashed horizontal line with a text."""
-    axes.axhline(height, color=GREY, linestyle=(0, (2, 2)), linewidth=1)
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # curves cross the text
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
-    axes.annotate(typeset(text), (0.02, height), **place, fontsize=points(7), color=GREY, bbox=box)
+    size = rcParams["font.size"] / 72
+    longest = max(len(str(one.get_label())) for one in entries)
+    columns = max(1, min(len(entries), int(figure.get_figwidth() / (size * (0.5 * longest + 4)))))
+    rows = -(-len(entries) // columns) + 1 + bool(title)
+    figure.set_figheight(figure.get_figheight() + 1.3 * size * rows)
+    figure.legend(handles=entries, loc="outside lower center", ncols=columns, title=typeset(title))
 
 
 # Curves.
@@ -374,7 +244,7 @@ class Panel:
     scale: float = 1.0
     """Factor of the drawn values."""
     log: bool = False
-    limits: tuple[float | None, float | None] = (None, None)
+    limits: tuple[float | None, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -385,100 +255,64 @@ class Line:
     runs: Sequence[Run]
     values: Sequence[Mapping[str, Numbers]]
     index: int
-    """Selects colour, marker and dashes."""
-    dashes: str = ""
+    """Selects colour and marker."""
     columns: Row = field(default_factory=dict)
     """Further columns of the CSV file; ``group`` is the label if it is not given."""
 
 
-def lines_of(groups: Mapping[str, Sequence[Run]], values: Callable[[Run], Mapping[str, Numbers]]) -> list[Line]:
+def lines_of(groups: Groups, values: Callable[[Run], Mapping[str, Numbers]]) -> list[Line]:
     """One line per group."""
     found = zip(places(groups), groups.items(), strict=True)
     return [Line(label, runs, [values(run) for run in runs], index) for index, (label, runs) in found]
 
 
-def draw_curves(
-    chosen: Sequence[Panel],
-    lines: Sequence[Line],
-    title: str = "",
-    axes: Sequence[Axes] | None = None,
-    entries: Sequence[Artist] = (),
-) -> tuple[Figure, list[Axes], list[Row]]:
-    """Draw each line in each panel; returns the figure, its axes and the rows of its CSV file.
+def draw_curves(chosen: Sequence[Panel], lines: Sequence[Line], note: str = "", title: str = "") -> Drawing:
+    """Draw each line in each panel of a new figure; ``title`` is that of the names of the lines."""
+    columns = 2 if len(chosen) == 4 else len(chosen)
+    figure, grid = panels(columns, len(chosen) // columns)
+    draw_panels([axes for row in grid for axes in row], chosen, lines)
+    name_lines(grid[-1][-1], title)
+    return Drawing(figure, curve_rows(chosen, lines), note)
 
-    Several runs are shown as their mean with a band of one standard deviation; both are geometric in a log panel.
 
-    Args:
-        chosen: the panels.
-        lines: what to draw in each of them.
-        title: of the legend.
-        axes: where to draw; a new figure by default.
-        entries: of the legend; by default one for each line.
-    """
-    if axes is None:
-        figure, grid = panels(len(chosen), [line.label for line in lines])
-    else:
-        grid, figure = list(axes), axes[0].figure  # type: ignore[assignment]  # not a subfigure
+def curve_rows(chosen: Sequence[Panel], lines: Sequence[Line]) -> list[Row]:
+    """The numbers of lines in panels."""
     rows: list[Row] = []
     for line in lines:
         for run, values in zip(line.runs, line.values, strict=True):
             for panel in chosen:
                 known: Row = {"group": line.label, **line.columns, "seed": run.seed, "quantity": panel.quantity}
-                for place, value in enumerate(values[panel.quantity]):
-                    if not np.isnan(value):
-                        rows.append({**known, panel.axis: panel.start + place, "value": float(value)})
-    for one, panel in zip(grid, chosen, strict=True):
-        longest = 1
+                numbers = enumerate(values[panel.quantity], panel.start)
+                rows += [{**known, panel.axis: x, "value": float(value)} for x, value in numbers if not np.isnan(value)]
+    return rows
+
+
+def draw_panels(axes: Sequence[Axes], chosen: Sequence[Panel], lines: Sequence[Line]) -> None:
+    """Draw each line in each panel.
+
+    Several runs are shown as their mean with a band of one standard deviation; both are geometric in a log panel.
+    """
+    for one, panel in zip(axes, chosen, strict=True):
         for line in lines:
             curves = [panel.scale * values[panel.quantity] for values in line.values]
-            longest = max(longest, *map(len, curves))
-            draw_curve(one, curves, line.label, line.index, dashes=line.dashes, start=panel.start, log=panel.log)
-        most = MANY_TICKS // 2 if current_style().page is None else MANY_TICKS // 4
-        one.set_xticks(range(panel.start, panel.start + longest, -(-longest // most)))
-        set_labels(one, panel.xlabel or panel.axis, panel.ylabel, len(chosen) + (len(chosen) < len(one.figure.axes)))
-        if panel.log:
-            set_log_scale(one)
-        if panel.limits != (None, None):
+            if panel.log:
+                curves = [np.log(np.where(curve > 0, curve, np.nan)) for curve in curves]
+            mean, deviation = mean_and_deviation(curves)
+            low, middle, high = (np.exp(y) if panel.log else y for y in (mean - deviation, mean, mean + deviation))
+            x, look = np.arange(panel.start, panel.start + len(mean)), colour(line.index)
+            dot = marker(line.index) if len(x) <= MOST_MARKERS else ""
+            one.plot(x, middle, color=look, marker=dot, label=shown(line.label))
+            if np.isfinite(deviation).any():
+                one.fill_between(x, low, high, color=look, alpha=0.15, linewidth=0)
+        one.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        one.set(xlabel=panel.xlabel or panel.axis, ylabel=typeset(panel.ylabel))
+        seen = [values[panel.quantity] for line in lines for values in line.values]
+        if not any((values > 0 if panel.log else np.isfinite(values)).any() for values in seen):
+            one.set_axis_off()
+        elif panel.log:
+            set_log_scale(one, "y")
+        if panel.limits is not None:
             one.set_ylim(*panel.limits)
-    legend(grid[-1], title, entries)
-    return figure, grid, rows
-
-
-def set_labels(axes: Axes, x: str, y: str, panels: int = 1) -> None:
-    """Label the axes of one of some panels in a row; lines are broken so that they are not longer than the axis."""
-    width, height = axes.figure.get_size_inches()  # type: ignore[union-attr]  # not a subfigure
-    letter = 0.5 * points(9) / 72
-
-    def folded(text: str, inches: float) -> str:
-        parts = (textwrap.wrap(line, max(8, int(inches / letter)), break_long_words=False) for line in text.split("\n"))
-        return typeset("\n".join(part for lines in parts for part in lines))
-
-    axes.set(xlabel=folded(x, 0.75 * width / panels), ylabel=folded(y, 0.62 * height))
-
-
-def draw_curve(
-    axes: Axes,
-    runs: Sequence[Numbers],
-    label: str,
-    index: int,
-    *,
-    dashes: str = "",
-    start: int = 1,
-    log: bool = False,
-) -> None:
-    """Draw the mean of runs over start, start + 1, …, with a band of one standard deviation if there are several."""
-    if log:
-        mean, deviation = mean_and_deviation([np.log(np.where(run > 0, run, np.nan)) for run in runs])
-        low, mean, high = np.exp(mean - deviation), np.exp(mean), np.exp(mean + deviation)
-    else:
-        mean, deviation = mean_and_deviation(runs)
-        low, high = mean - deviation, mean + deviation
-    x = np.arange(start, start + len(mean))
-    dashes = dashes or DASHES[index // len(COLOURS) % len(DASHES)]
-    look: dict[str, Any] = {"marker": marker(index) if len(x) <= MANY_TICKS else "", "markersize": points(4)}
-    axes.plot(x, mean, dashes, color=colour(index), label=shown(label), linewidth=points(1.6), **look)
-    if np.isfinite(deviation).any():
-        axes.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
 
 
 def mean_and_deviation(runs: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
@@ -490,70 +324,65 @@ def mean_and_deviation(runs: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     values = np.full((len(runs), max(map(len, runs))), np.nan)
     for row, run in zip(values, runs, strict=True):
         row[: len(run)] = run
-    count = np.isfinite(values).sum(0)
-    mean = np.where(count > 0, np.nansum(values, 0) / np.maximum(count, 1), np.nan)
-    squares = np.nansum((values - mean) ** 2, 0)
-    return mean, np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # columns without numbers
+        return np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
 
 
-# Bars, matrices and ellipses.
+def set_log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Set a log scale whose ticks are numbers also if the data span less than a few decades."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    if low > 0 and high / low < 300:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+
+
+def annotate_line(axes: Axes, text: str, height: float) -> None:
+    """Mark a number of the paper by a dashed horizontal line with a text."""
+    axes.axhline(height, color=GREY, linestyle=(0, (2, 2)), linewidth=0.8)
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # curves cross the text
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    axes.annotate(typeset(text), (0.02, height), **place, fontsize="x-small", color=GREY, bbox=box)
+
+
+# Bars and matrices.
 
 
 def draw_bars(axes: Axes, values: Mapping[str, Sequence[float]], label: str) -> None:
     """Draw the mean of each name as a bar with its number; of several runs also the deviation and the single ones."""
     for place, numbers in enumerate(values.values()):
         mean, deviation = float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-        axes.bar(place, mean, width=0.7, color=colour(place), alpha=0.85)
+        axes.barh(place, mean, height=0.7, color=colour(place), alpha=0.85)
         if deviation:
-            axes.errorbar(place, mean, deviation, color="black", capsize=3, linewidth=1)
-            look: dict[str, Any] = {"color": "white", "edgecolors": "black", "linewidths": 0.6, "zorder": 3}
-            axes.scatter([place] * len(numbers), numbers, s=points(9), **look)
-        text, top = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}", max(mean + deviation, *numbers)
-        axes.annotate(text, (place, top), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=points(8))
-    axes.set_ylim(0, max(1.18 * max(map(max, values.values())), 1e-9))
-    axes.set_xticks(range(len(values)), [textwrap.fill(shown(name, 36), 9) for name in values])
-    if len(values) > 4 or current_style().page:
-        axes.tick_params(axis="x", labelrotation=35)
-        for tick in axes.get_xticklabels():
-            tick.set_horizontalalignment("right")
-    set_labels(axes, "", label)
-    axes.grid(False, axis="x")
+            axes.errorbar(mean, place, xerr=deviation, color="black", capsize=2, linewidth=0.8)
+            axes.plot(numbers, [place] * len(numbers), "o", color="white", markeredgecolor="black", markeredgewidth=0.5)
+        text, end = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}", max(mean + deviation, *numbers)
+        axes.annotate(text, (end, place), (3, 0), textcoords="offset points", va="center", fontsize="small")
+    axes.set(xlim=(0, max(1.25 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
+    axes.set(ylim=(len(values) - 0.5, -0.5), yticks=range(len(values)))
+    axes.set_yticklabels([shown(name, 36, fold=18) for name in values])
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.grid(False, axis="y")
 
 
-def draw_matrix(
-    axes: Axes, values: npt.NDArray[np.float64], *, root: bool = False, names: Sequence[object] = ()
-) -> AxesImage:
+def draw_matrix(axes: Axes, values: npt.NDArray[np.float64], names: Sequence[object] = ()) -> AxesImage:
     """Draw percentages as a square of colours, with numbers and names as far as there is room.
 
-    Args:
-        axes: where to draw.
-        values: percentages; NaN and 0 get no number.
-        root: colours follow the square root, so that a few percent are visible.
-        names: of the rows and columns; without names they are numbered from 1.
+    Colours follow the square root, so that a few percent are visible. NaN and 0 get no number. Without names, rows and
+    columns are numbered from 1.
     """
-    from matplotlib.colors import PowerNorm
-
     axes.grid(visible=False)
-    image = axes.imshow(values, norm=PowerNorm(0.5 if root else 1.0, 0, 100), cmap="viridis", interpolation="nearest")
-    size, dark = len(values), 35 if root else 60
+    image = axes.imshow(values, norm=PowerNorm(0.5, 0, 100), cmap="viridis", interpolation="nearest")
+    size = len(values)
     for row, column in np.argwhere(values >= 0.5) if size <= MOST_NUMBERS else ():
-        shade = "white" if values[row, column] < dark else "black"
-        axes.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=shade, fontsize=points(8))
-    step = 1 if names else -(-size // MANY_TICKS)
-    ticks = list(range(0, size, step))
+        shade = "white" if values[row, column] < 35 else "black"
+        number = f"{values[row, column]:.0f}"
+        axes.text(column, row, number, ha="center", va="center", color=shade, fontsize="small")
+    ticks = range(0, size, 1 if names else -(-size // 10))
     labels = [shown(name, 24) for name in names] or [str(tick + 1) for tick in ticks]
-    small = points(8) if size <= MOST_NUMBERS or not names else 5.0
+    small = "x-small" if size > MOST_NUMBERS and names else None
     axes.set_xticks(ticks, labels, fontsize=small, rotation=90 if names else 0)
     axes.set_yticks(ticks, labels, fontsize=small)
     return image
-
-
-def draw_ellipse(axes: Axes, mean: Numbers, covariance: Numbers, hue: str, dashes: str) -> None:
-    """Draw the contour of a 2-D Gaussian at two standard deviations."""
-    from matplotlib.patches import Ellipse
-
-    values, vectors = np.linalg.eigh(covariance)
-    width, height = (4 * np.sqrt(np.maximum(values, 0))).tolist()
-    angle = math.degrees(math.atan2(vectors[1, 0], vectors[0, 0]))
-    look: dict[str, Any] = {"fill": False, "edgecolor": hue, "linestyle": dashes, "linewidth": 1.5}
-    axes.add_patch(Ellipse((float(mean[0]), float(mean[1])), width, height, angle=angle, **look))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from adagauss.analysis.measure import Quantity, measure, stored_quantities
-from adagauss.analysis.plotting import Row, current_style, points, save_figure, shown, use_style
+from matplotlib import rcParams
+
+from adagauss.analysis.measure import Quantity, measure
+from adagauss.analysis.plotting import Drawing, Groups, save_figure, use_style
 from adagauss.analysis.tables import comma_separated
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.data.dataset import Dataset
@@ -20,12 +22,6 @@ from adagauss.experiments.run import ProtocolFacts, Run
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars
 from adagauss.utils.registry import Registry
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Groups = Mapping[str, Sequence[Run]]
-"""Runs of one configuration with several seeds, by a label that distinguishes configurations."""
 
 TERMS = "representation.terms."
 NO_DISTILLATION = "no KD"
@@ -39,21 +35,10 @@ IMPLIED = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_coll
 """Settings that change together with a part; labels name only the part."""
 MOST_NAMED = 3
 UNSET = object()
-LETTERS_PER_INCH, LINE_INCHES = 18.0, 0.125
-"""Of the footer, which is 6.5 points large."""
 
 
 class NotDrawableError(AdagaussError):
     """A study has no data in these runs; the message states what it needs."""
-
-
-class Drawing(NamedTuple):
-    """A figure and its numbers."""
-
-    figure: Figure
-    rows: Sequence[Row]
-    note: str = ""
-    """What the axes do not tell."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +58,22 @@ class Study:
     def needs_images(self) -> bool:
         return any(quantity.needs_images for quantity in self.needs)
 
-    @property
-    def costly(self) -> bool:
-        return any(quantity.costly for quantity in self.needs)
-
 
 _STUDIES: Registry[Study] = Registry("study")
 
 
 def register_study(
-    name: str, *, title: str, claim: str, needs: Sequence[Quantity] = (), paper: str = ""
+    *, needs: Sequence[Quantity] = (), paper: str = ""
 ) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
-    """Register a figure, so that `adagauss analyse` and the report draw it."""
+    """Register a figure, so that `adagauss analyse` and the report draw it.
+
+    Its name is that of the function. The first line of the docstring is the title, and the rest the claim.
+    """
 
     def register(draw: Callable[[Groups], Drawing]) -> Callable[[Groups], Drawing]:
-        _STUDIES.register(name, Study(name, title, paper, claim, frozenset(needs), draw), by=draw)
+        name, (title, _, claim) = draw.__name__.replace("_", "-"), cleandoc(draw.__doc__ or "").partition("\n\n")
+        study = Study(name, title.rstrip("."), paper, " ".join(claim.split()), frozenset(needs), draw)
+        _STUDIES.register(name, study, by=draw)
         return draw
 
     return register
@@ -95,7 +81,7 @@ def register_study(
 
 def studies() -> dict[str, Study]:
     """All studies by name, those of the paper first."""
-    from adagauss.analysis import accuracy_figures, statistics_figures  # noqa: F401  (they register their figures)
+    from adagauss.analysis import figures  # noqa: F401  (it registers them)
 
     return dict(sorted(_STUDIES.all().items(), key=lambda item: (not item[1].paper, item[0])))
 
@@ -113,7 +99,7 @@ class Drawn:
     name: str
     title: str
     files: Mapping[str, Path] = field(default_factory=dict)
-    """Paths by ending: png, csv, svg or pdf, and txt for a caption."""
+    """Paths by ending: png, svg or pdf, csv, and txt for the caption."""
     note: str = ""
     missing: str | None = None
 
@@ -122,7 +108,7 @@ def analyse(
     groups: Groups,
     out: Path,
     *,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] = (),
     dataset: Dataset | None = None,
     reporter: Reporter | None = None,
     command: str = "",
@@ -133,12 +119,11 @@ def analyse(
     Args:
         groups: runs of one configuration with several seeds, by label. All must have the same data, tasks and scale.
         out: folder of the figures.
-        names: studies by name; None draws all, but those that train something again only if they are measured already.
+        names: studies by name; all if there are none.
         dataset: the data of the runs, for studies that need images and are not measured yet.
         reporter: shows progress.
-        command: how to draw a figure again, for its footer; ``{study}`` in it becomes the name of the study.
-        style: paper (column width, PDF, no title), talk (large text) or web (title and origin in the image). In paper
-            and talk, title and origin are in a caption file.
+        command: how to draw a figure again, for its caption; ``{study}`` in it becomes the name of the study.
+        style: paper (PDF), talk (large text) or web (SVG).
 
     Raises:
         ConfigError: if there is no run, or the runs cannot be compared.
@@ -148,7 +133,7 @@ def analyse(
     if not runs:
         raise ConfigError("there are no runs to analyse: give at least one run folder")
     check_comparable(groups)
-    chosen = chosen_studies(names, runs)
+    chosen = chosen_studies(names)
     needs = {quantity for study in chosen for quantity in study.needs}
     measured: dict[str, list[Run]] = {label: [] for label in groups}
     with reporter.progress("runs", len(runs)) as advance:
@@ -161,17 +146,12 @@ def analyse(
         for study in chosen:
             drawn.append(_drawn(study, measured, out, command))
             advance(study.name)
-    left_out = [study for study in studies().values() if not names and study not in chosen]
-    reason = "it trains every adapter again, so it is drawn only by its name: --study {}"
-    return drawn + [Drawn(one.name, one.title, missing=reason.format(one.name)) for one in left_out]
+    return drawn
 
 
-def chosen_studies(names: Sequence[str] | None, runs: Sequence[Run]) -> list[Study]:
-    """Studies by name; without names all, but costly ones only if all runs are measured for them."""
-    if names:
-        return [find_study(name) for name in dict.fromkeys(names)]
-    stored = set.intersection(*map(stored_quantities, runs))
-    return [study for study in studies().values() if not study.costly or study.needs <= stored]
+def chosen_studies(names: Sequence[str]) -> list[Study]:
+    """Studies by name; all if there are none."""
+    return [find_study(name) for name in dict.fromkeys(names)] or list(studies().values())
 
 
 def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
@@ -189,23 +169,19 @@ def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
     except NotDrawableError as error:
         return Drawn(study.name, study.title, missing=str(error))
     note = "; ".join(filter(None, (drawing.note, unfinished(usable), left_out and f"left out: {left_out}")))
-    protocol, style = summary(usable), current_style()
+    protocol = summary(usable)
     lines = [note and f"Note: {note}", protocol, command.replace("{study}", study.name)]
-    origin = [escape_control_chars(line)[:1000] for line in lines if line]
-    sign(drawing.figure, study.title if style.has_title else "", origin if style.has_origin else ())
-    files = {ending: out / f"{study.name}.{ending}" for ending in ("png", style.vector, "csv")}
-    for ending in ("png", style.vector):
-        save_figure(drawing.figure, files[ending], study.title, "\n".join(origin))
-    if not style.has_origin:
-        files["txt"] = out / f"{study.name}.txt"
-        write_atomically(files["txt"], "\n".join([study.title, *origin, ""]).encode("utf-8", "backslashreplace"))
-    rows = [{key: _escaped(value) for key, value in row.items()} for row in drawing.rows]
+    caption = "\n".join(escape_control_chars(line)[:1000] for line in lines if line)
+    files = {ending: out / f"{study.name}.{ending}" for ending in ("png", rcParams["savefig.format"], "csv", "txt")}
+    for ending in list(files)[:2]:
+        save_figure(drawing.figure, files[ending], study.title, caption)
+    write_atomically(files["txt"], f"{study.title}\n{caption}\n".encode("utf-8", "backslashreplace"))
+    rows = [
+        {key: escape_control_chars(value) if isinstance(value, str) else value for key, value in row.items()}
+        for row in drawing.rows
+    ]
     write_atomically(files["csv"], comma_separated(rows, protocol).encode("utf-8", "backslashreplace"))
     return Drawn(study.name, study.title, files, note)
-
-
-def _escaped(value: object) -> object:
-    return escape_control_chars(value) if isinstance(value, str) else value
 
 
 def select(groups: Groups, condition: Callable[[Run], bool], needs: str) -> Groups:
@@ -333,43 +309,15 @@ def unfinished(groups: Groups) -> str:
 def summary(groups: Groups) -> str:
     """Protocol, scale, seeds and code in one line."""
     runs = [run for members in groups.values() for run in members]
-    protocol = planned_protocol(runs[0])
-    known = [one.stream for one in PROTOCOLS.values()]
-    scale = ", paper scale" if protocol.scale == "paper" and runs[0].config.stream in known else ""
-    seeds = {tuple(sorted(run.seed for run in members)) for members in groups.values()}
-    if len(seeds) == 1:
-        (own,) = seeds
-        shown_seeds = f"seed{'s' * (len(own) > 1)} {', '.join(map(str, own))}"
-    else:
-        counts = sorted({len(own) for own in seeds})
-        shown_seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds per line"
+    protocol, config = planned_protocol(runs[0]), runs[0].config
+    is_papers = config.scale == "paper" and config.stream in [one.stream for one in PROTOCOLS.values()]
+    seeds = sorted({run.seed for run in runs})
     codes = sorted({run.code for run in runs})
-    code = f"adagauss {'; '.join(codes[:2])}"
-    if len(codes) > 1:
-        code = f"runs of {len(codes)} different code versions: {code}{'; …' * (len(codes) > 2)}"
-    classes = sum(protocol.tasks)
-    return f"{escape_control_chars(protocol.title)}{scale}; {classes} classes; {shown_seeds}; {code}"
-
-
-def sign(figure: Figure, title: str, lines: Sequence[str]) -> None:
-    """Add a title above a figure, and lines on its origin in a strip below it."""
-    if title:
-        figure.suptitle(shown(title, 120), fontsize=points(11))
-    if not lines:
-        return
-    width, height = figure.get_size_inches()
-    letters = max(30, int(width * LETTERS_PER_INCH))
-    wrapped = [part for text in lines for part in textwrap.wrap(text, letters, break_on_hyphens=False)]
-    strip = LINE_INCHES * len(wrapped) + 0.1
-    # The layout leaves no room for a legend that stands above the strip.
-    legends = sum(legend.get_window_extent().height / figure.dpi + 0.1 for legend in figure.legends)
-    share, below = strip / (height + strip), (strip + legends) / (height + strip)
-    figure.set_size_inches(width, height + strip)
-    engine = figure.get_layout_engine()
-    assert engine is not None, "new_figure sets one"
-    engine.set(rect=(0, below, 1, 1 - below))  # type: ignore[call-arg]  # the constrained layout takes it
-    for legend in figure.legends:
-        legend.set_bbox_to_anchor((0, share, 1, 1 - share), figure.transFigure)
-    text = "\n".join(line.replace("$", r"\$") for line in wrapped)
-    top = share * (1 - 0.05 / strip)
-    figure.text(0.008, top, text, fontsize=6.5, color="#555555", va="top", linespacing=1.15)
+    facts = [
+        protocol.title + ", paper scale" * is_papers,
+        f"{sum(protocol.tasks)} classes",
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}",
+        "not every line has all seeds" * any(len(members) < len(seeds) for members in groups.values()),
+        f"runs of {len(codes)} different code versions: " * (len(codes) > 1) + f"adagauss {'; '.join(codes)}",
+    ]
+    return escape_control_chars("; ".join(filter(None, facts)))

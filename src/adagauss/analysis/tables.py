@@ -13,7 +13,7 @@ from itertools import accumulate, zip_longest
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
-from adagauss.experiments.run import Results, Run
+from adagauss.experiments.run import Results
 
 Rows = Sequence[Mapping[str, object]]
 """Cells by column. A row may lack columns; a float is written with ten digits."""
@@ -154,42 +154,27 @@ OTHER_PROTOCOL = "other protocol"
 COMPARED = tuple(metric for metric in METRICS if metric.compared)
 
 
-def summarise(results: Sequence[Run]) -> dict[str, Spread]:
-    """The metrics of a comparison table for the runs of one method, by title."""
-    return {
-        metric.title: Spread.of([result.metrics[metric.name] for result in results], metric.percent)
-        for metric in COMPARED
-    }
-
-
 def comparison_rows(results: Results) -> list[dict[str, str]]:
     """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
-    for name in sorted(results, key=lambda name: _rank(results[name])):
+    best = COMPARED[0].name
+    for name in sorted(results, key=lambda name: -statistics.fmean(run.metrics[best] for run in results[name])):
         runs = results[name]
-        one = runs[0]
-        paper = published(one)
+        cost, paper = runs[0].cost, published(runs[0])
         rows.append(
             {
                 "method": name,
                 "runs": str(len(runs)),
-                **{column: str(spread) for column, spread in summarise(runs).items()},
+                **{one.title: str(Spread.of([run.metrics[one.name] for run in runs], one.percent)) for one in COMPARED},
                 PAPER_COLUMN: f"{paper.a_last} / {paper.a_inc}" if paper else OTHER_PROTOCOL,
                 "training, min": f"{statistics.fmean(run.cost.training_seconds for run in runs) / 60:.1f}",
                 "inference, images/s": f"{statistics.fmean(run.cost.images_per_second for run in runs):.0f}",
-                "bytes per class": f"{one.cost.bytes_per_class:,}",
-                "other state, MiB": f"{one.cost.other_state_bytes / 2**20:.1f}",
-                "config": one.digest,
+                "bytes per class": f"{cost.bytes_per_class:,}",
+                "other state, MiB": f"{cost.other_state_bytes / 2**20:.1f}",
+                "config": runs[0].digest,
             }
         )
     return rows
-
-
-def _rank(runs: Sequence[Run]) -> float:
-    """Smaller is better, by the first metric."""
-    first = COMPARED[0]
-    value = statistics.fmean(run.metrics[first.name] for run in runs)
-    return -value if first.better == "higher" else value
 
 
 def comparison_caption(results: Results, *notes: str) -> str:

@@ -211,8 +211,7 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.accuracy_figures import accuracy_curve
-    from adagauss.analysis.plotting import save_figure
+    from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import Workers, run_grid
@@ -243,8 +242,8 @@ def compare(
     output.show_results(results, rows)
     say(f"Tables: {out}/table.md, table.tex, table.csv")
     with drawing(f"the runs are complete in {out}, and the same command draws them again"):
-        save_figure(accuracy_curve(results), out / "accuracy.png")
-        say(f"Figure: {out / 'accuracy.png'}")
+        (drawn,) = draw(results, out, names=["accuracy"])
+        say(f"Figure: {drawn.files['png']}")
     _report_failures({f"{name} did not finish with every seed": reason for name, reason in failures.items()})
 
 
@@ -374,16 +373,16 @@ def rescore(
     for any drift. Only adapters and classifiers are fitted, on the stored networks. A changed memory applies to all
     rows of the table.
     """
+    from adagauss.analysis.rescore import Variant, rescored_rows
     from adagauss.analysis.rescore import rescore as rescore_run
-    from adagauss.analysis.rescore import rescored_rows
     from adagauss.core.config import Layer, resolve
     from adagauss.data.dataset import load_dataset
     from adagauss.experiments.config import make_config
-    from adagauss.experiments.run import Run
+    from adagauss.experiments.run import Run, run_folders
     from adagauss.methods.base import USER
     from adagauss.parts.drift import NoDrift
 
-    opened = [Run.open(path) for path in runs]
+    opened = [Run.open(path) for path in run_folders(runs)]
     first, config = opened[0], opened[0].config
     if others := [run for run in opened if run.digest != first.digest]:
         raise ConfigError(f"{others[0].path} and {first.path} have different settings: rescore them separately")
@@ -395,16 +394,16 @@ def rescore(
         other = make_config(parts_from, config.stream).method
         method = method.with_changes(**{role: getattr(other, role) for role in RESCORED})
     method = resolve(method, [Layer(USER, given)], "run").config
-    drifts = {"none": NoDrift(), "as run": config.method.drift}
+    variants = {"none": Variant(NoDrift(), method.memory), "as run": Variant(config.method.drift, method.memory)}
     classifiers = {"as run": config.method.classifier}
     if method.drift != config.method.drift:
-        drifts["changed"] = method.drift
+        variants["changed"] = Variant(method.drift, method.memory)
     if method.classifier != config.method.classifier:
         classifiers["changed"] = method.classifier
     reporter = reporter_for(quiet)
     data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, reporter))
     with stoppable("rescoring stores nothing: the same command starts again"):
-        results = [rescore_run(run, data, drifts, classifiers, reporter, method.memory) for run in opened]
+        results = [rescore_run(run, data, variants, classifiers, reporter) for run in opened]
     rows = rescored_rows(results)
     say(f"{first.protocol.title}: {first.method} rescored, {output.counted(len(results), 'seed')}, A_last / A_inc, %")
     say(*table(list(rows[0]), [list(row.values()) for row in rows], wrap=True))
@@ -420,7 +419,7 @@ def analyse(
     runs: RunFolders,
     study: Annotated[
         str,
-        typer.Option("--study", metavar="NAMES", help="Figures by name, separated by commas, or all (without shrink)."),
+        typer.Option("--study", metavar="NAMES", help="Figures by name, separated by commas, or all."),
     ] = "all",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
     style: Annotated[
@@ -438,7 +437,7 @@ def analyse(
     from adagauss.analysis.plotting import STYLES
     from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings
-    from adagauss.experiments.run import Run
+    from adagauss.experiments.run import Run, run_folders
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
     if style not in STYLES:
@@ -446,12 +445,12 @@ def analyse(
     for name in names:
         find_study(name)
     reporter = reporter_for(quiet)
-    groups = group_by_settings([Run.open(path) for path in runs])
+    groups = group_by_settings([Run.open(path) for path in run_folders(runs)])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
-        data, reason = _images(chosen_studies(names, opened), opened, data_root, reporter)
+        data, reason = _images(chosen_studies(names), opened, data_root, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
-        drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command, style=style)
+        drawn = draw(groups, out, names=names, dataset=data, reporter=reporter, command=command, style=style)
     made = [one for one in drawn if one.missing is None]
     if made:
         rows = [(one.name, ", ".join(one.files), one.title) for one in made]
@@ -489,8 +488,8 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
     study: Annotated[
-        str, typer.Option("--study", metavar="NAMES", help="Figures (`adagauss list figures`), or usual, all, none.")
-    ] = "usual",
+        str, typer.Option("--study", metavar="NAMES", help="Figures (`adagauss list figures`), or all, or none.")
+    ] = "all",
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.

@@ -664,7 +664,7 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
 
 def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) -> None:
     from adagauss.analysis import predictions as metrics
-    from adagauss.analysis.accuracy_figures import confusion_figure
+    from adagauss.analysis.figures import confusion_figure, contact_sheet
     from adagauss.analysis.plotting import save_figure
 
     title = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
@@ -672,8 +672,8 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
     names = sorted({name for pair in pairs for name in pair})
     counts = [[pairs[true, predicted] for predicted in names] for true in names]
     with drawing("the numbers above are complete"):
-        save_figure(confusion_figure(counts, names, (), title), folder / "confusion.png")
-        save_figure(metrics.contact_sheet(metrics.worst(predictions, ON_SHEET), title), folder / "worst.png")
+        save_figure(confusion_figure(counts, names, title), folder / "confusion.png")
+        save_figure(contact_sheet(metrics.worst(predictions, ON_SHEET), title), folder / "worst.png")
         say(f"Figures: {folder}/confusion.png, worst.png", error=True)
 
 

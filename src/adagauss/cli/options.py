@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
-RunFolders = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; seeds are averaged.")]
+RunFolders = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help="Run folders or folders of them; seeds are averaged.")
+]
 DataRoot = Annotated[Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.")]
 DatasetName = Annotated[
     str,

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import Environment, PackageLoader
 from scipy.stats import combine_pvalues, kendalltau
 
-from adagauss.analysis.rescore import rescore
+from adagauss.analysis.rescore import Variant, rescore
 from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
@@ -335,11 +335,11 @@ def rescore_missing(planned: Iterable[ItemResults], config: ReproductionConfig) 
             run = finished_run(one.run, config)
             if isinstance(run, Run) and isinstance(read_rescored(file, config), Problem):
                 method = changed_method(run.config.method, one.row)
-                parts = {"row": method.drift}, {"row": method.classifier}
+                parts = {"row": Variant(method.drift, method.memory)}, {"row": method.classifier}
                 try:
                     data = read_dataset(run.config.stream, config.workers.options)
-                    scored = rescore(run, data, *parts, reporter, method.memory, oracle=False).rows[0]
-                    facts = {"run": run.path.name, "changes": dict(one.row.rescore or {}), "accuracy": scored.accuracy}
+                    (accuracy,) = rescore(run, data, *parts, reporter, oracle=False).values()
+                    facts = {"run": run.path.name, "changes": dict(one.row.rescore or {}), "accuracy": accuracy}
                     save_json(file, facts)
                 except AdagaussError as failure:
                     config.failures[file.stem] = str(failure)
