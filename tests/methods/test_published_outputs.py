@@ -329,7 +329,7 @@ def test_folding_of_ssre() -> None:
     """Lines 195 and 245: the 1×1 convolution in the centre, and batch norm as a scale and a bias."""
     convolution, adapter = nn.Conv2d(2, 2, 3).double(), nn.Conv2d(2, 2, 1).double()
     convolution.weight.data, adapter.weight.data = wave(2, 2, 3, 3), wave(2, 2, 1, 1, phase=1.0)
-    fold_parallel(convolution, adapter)
+    fold_parallel(convolution, adapter.weight)
     published = [
         0.644217687, 0.33498815, 0.0168139005, -0.979177729, 0.016038805, 0.0672080725,
         0.254682333, 0.729576737, 0.150755275,
@@ -339,6 +339,6 @@ def test_folding_of_ssre() -> None:
     one, norm = nn.Conv2d(1, 2, 3, bias=False).double(), nn.BatchNorm2d(2).double()
     one.weight.data, norm.weight.data, norm.bias.data = wave(2, 1, 3, 3), 1 + 0.3 * wave(2), wave(2, phase=1.0)
     norm.running_mean, norm.running_var = wave(2, phase=2.0), 1 + 0.5 * wave(2, phase=3.0)
-    fold_norms(nn.Sequential(one, norm), torch.zeros(2, 1, 4, 4, dtype=torch.float64))  # type: ignore[arg-type]
+    fold_norms(nn.Sequential(one, norm))  # type: ignore[arg-type]
     same(one.weight[:, 0, 0], [0.896600199, 0.466225079, 0.0234010131, 0.972008294, 0.154101059, 0.333847052])
     same(norm.bias, [0.396852074, 0.639326915])

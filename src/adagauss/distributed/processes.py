@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-T = TypeVar("T")
 JSON = "json"
 """Name of the JSON text among the tensors of a message."""
 REFERENCE = "__tensor__"
@@ -80,14 +79,6 @@ class Processes:
         sent = content if self.first else torch.empty(int(length), dtype=torch.uint8, device=self.device)
         dist.broadcast(sent, 0)
         return decode(sent)
-
-    def all_gather_object(self, value: T) -> list[T]:
-        """The values of all processes, in order of rank; see `encode` for what can be sent."""
-        if self.alone:
-            return [value]
-        own = encode(value).to(self.device)
-        lengths = self.all_gather(torch.tensor(len(own), device=self.device)).tolist()
-        return [decode(content) for content in torch.split(all_rows(own, lengths), lengths)]
 
     def sync(self, module: nn.Module) -> None:
         """Give a module the values of the first process: others may have rounded differently, even to other sizes."""

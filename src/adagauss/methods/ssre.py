@@ -17,7 +17,7 @@ without rotations).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -29,7 +29,7 @@ from adagauss.backbones import BackboneConfig, Extractor
 from adagauss.core.config import Requirement
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
-from adagauss.data.augment import Augmentation, to_float
+from adagauss.data.augment import Augmentation
 from adagauss.errors import ConfigError
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.pass_ import RECIPE as PASS_RECIPE
@@ -70,8 +70,7 @@ class _FoldNorms(LiveReparameterisation):
     """The first task: the whole extractor learns, then the scales of batch norm are folded."""
 
     def settle(self, now: CurrentTask) -> None:
-        pixels = now.data.images.batch(torch.arange(min(2, len(now.data)))).to(now.runtime.device)
-        fold_norms(now.network.extractor, to_float(pixels))
+        fold_norms(now.network.extractor)
 
 
 class _Parallel(LiveReparameterisation):
@@ -81,21 +80,18 @@ class _Parallel(LiveReparameterisation):
         super().__init__()
         now.network.extractor.requires_grad_(False)
         self.adapters = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
-        # A tuple, so that torch does not register the network's convolutions as submodules.
-        self._convolutions = tuple(convolutions)
+        # Tuples, so that torch does not register the network's convolutions as submodules.
+        self._pairs = tuple(zip(convolutions, self.adapters, strict=True))
         self._hooks = [
-            convolution.register_forward_hook(_add(one))
-            for convolution, one in zip(convolutions, self._adapters(), strict=True)
+            convolution.register_forward_hook(lambda _, inputs, output, added=adapter: output + added(inputs[0]))
+            for convolution, adapter in self._pairs
         ]
 
     def settle(self, now: CurrentTask) -> None:
         for hook in self._hooks:
             hook.remove()
-        for convolution, adapter in zip(self._convolutions, self._adapters(), strict=True):
-            fold_parallel(convolution, adapter)
-
-    def _adapters(self) -> list[nn.Conv2d]:
-        return [one for one in self.adapters if isinstance(one, nn.Conv2d)]
+        for convolution, adapter in self._pairs:
+            fold_parallel(convolution, adapter.get_parameter("weight"))
 
 
 def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
@@ -117,63 +113,34 @@ def parallel(convolution: nn.Conv2d) -> nn.Conv2d:
 
 
 @torch.no_grad()
-def fold_parallel(convolution: nn.Conv2d, adapter: nn.Conv2d) -> None:
+def fold_parallel(convolution: nn.Conv2d, kernel: Tensor) -> None:
     """W₃ₓ₃ ← W₃ₓ₃ + W₁ₓ₁ padded with zeros: a 1×1 convolution is the centre of a 3×3 one."""
-    convolution.weight[:, :, 1, 1] += adapter.weight[:, :, 0, 0]
+    convolution.weight[:, :, 1, 1] += kernel[:, :, 0, 0]
 
 
 @torch.no_grad()
-def fold_norms(extractor: Extractor, images: Tensor) -> None:
-    """Scale every convolution by the batch norm that follows it, which then only adds a bias.
+def fold_norms(extractor: Extractor) -> None:
+    """Scale every convolution by the batch norm that follows it in the same module; it then only adds a bias.
 
     W ← W·γ/σ and b = β + (b_conv − μ)·γ/σ, σ² = variance + ε. The norm module is kept (with zero mean, σ = 1 and γ =
     1), so that the parameter names do not change. Norms that follow no convolution are unchanged.
     """
-    for convolution, norm in _followed_by(extractor, images):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
-        convolution.weight.mul_(scale.view(-1, 1, 1, 1))
-        offset = -norm.running_mean * scale
-        if convolution.bias is not None:
-            offset += convolution.bias * scale
-            convolution.bias.zero_()
-        norm.bias.add_(offset)
-        norm.weight.fill_(1)
-        norm.running_mean.zero_()
-        norm.running_var.fill_(1 - norm.eps)
-
-
-def _followed_by(extractor: Extractor, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Pairs (convolution, batch norm) where the norm's input is the convolution's output, found by a forward pass."""
-    outputs: dict[int, tuple[nn.Conv2d, Tensor]] = {}
-    pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
-
-    def leave(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        assert isinstance(module, nn.Conv2d)
-        outputs[id(output)] = (module, output)  # a reference to the tensor keeps its id from being reused
-
-    def enter(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(module, nn.BatchNorm2d)
-        if id(inputs[0]) in outputs and module.affine and module.track_running_stats:
-            pairs.append((outputs[id(inputs[0])][0], module))
-
-    hooks = [m.register_forward_hook(leave) for m in extractor.modules() if isinstance(m, nn.Conv2d)]
-    hooks += [m.register_forward_pre_hook(enter) for m in extractor.modules() if isinstance(m, nn.BatchNorm2d)]
-    was_training = extractor.training
-    extractor.eval()(images)
-    extractor.train(was_training)
-    for hook in hooks:
-        hook.remove()
-    return pairs
-
-
-def _add(adapter: nn.Conv2d) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        added: Tensor = adapter(inputs[0])
-        return output + added
-
-    return hook
+    for parent in extractor.modules():
+        for convolution, norm in pairwise(parent.children()):
+            if not isinstance(convolution, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or not norm.affine:
+                continue
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+            convolution.weight.mul_(scale.view(-1, 1, 1, 1))
+            offset = -norm.running_mean * scale
+            if convolution.bias is not None:
+                offset += convolution.bias * scale
+                convolution.bias.zero_()
+            norm.bias.add_(offset)
+            norm.weight.fill_(1)
+            norm.running_mean.zero_()
+            norm.running_var.fill_(1 - norm.eps)
 
 
 class SelectiveCrossEntropy(CrossEntropy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,7 +15,6 @@ from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
-from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
 
 
@@ -99,24 +98,8 @@ class MeanMemory(Memory):
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)
             features = features if power is None else tukey(features, power)
-            _add_shared(new, features, now.targets, now.classes, now.runtime.processes)
+            new.add(features, [now.classes[target] for target in now.targets.tolist()])
         return new.select(now.classes)
-
-
-def _add_shared(
-    bank: ClassGaussians, features: Tensor, targets: Tensor, classes: Sequence[Label], processes: Processes
-) -> None:
-    """Add features that all processes have to their banks: each reduces its share of the rows, then they merge."""
-    if processes.alone:
-        bank.add(features, [classes[target] for target in targets.tolist()])
-        return
-    rows = processes.divide(len(features)).rows
-    own = bank.empty_like()
-    own.add(features[rows.to(features.device)], [classes[target] for target in targets.cpu()[rows].tolist()])
-    content = {name: tensor.cpu() for name, tensor in own.state_dict().items()}, own.labels
-    for tensors, labels in processes.all_gather_object(content):
-        moved = {name: tensor.to(features.device) for name, tensor in tensors.items()}
-        bank.merge(type(own).from_state(moved, labels, own.covariance))
 
 
 class GaussianMemory(MeanMemory):
