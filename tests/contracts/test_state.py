@@ -19,9 +19,8 @@ from adagauss.data.dataset import load_dataset
 from adagauss.methods import Method, methods
 from adagauss.parts.classifiers import LinearClassifier, LinearScorer
 from adagauss.parts.drift import Drift, Moved
-from adagauss.parts.memory import MeanMemory, Remembered
+from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import (
-    LiveTerm,
     Step,
     Term,
 )
@@ -43,26 +42,15 @@ class Count(State):
         return cls(1 if known is None else int(known.tasks) + 1)
 
 
-class CountingTerm(LiveTerm):
-    """Finishes a task by counting it."""
-
-    def __init__(self, before: State | None) -> None:
-        super().__init__()
-        self.counted = Count.one_more(before)
-
-    def forward(self, step: Step) -> Tensor | None:
-        return None
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Count:
-        return self.counted
-
-
 class FakeTerm(Term):
     def empty_state(self) -> Count:
         return Count()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return CountingTerm(before)
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
+        return None
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> Count:
+        return Count.one_more(before)
 
 
 class FakeDrift(Drift):
@@ -71,14 +59,6 @@ class FakeDrift(Drift):
 
     def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         return Moved(memory, Count.one_more(before))
-
-
-class FakeMemory(MeanMemory):
-    def empty_state(self) -> Count:
-        return Count()
-
-    def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
-        return Remembered(self.add(bank, now), Count.one_more(before))
 
 
 class CountingScorer(LinearScorer):
@@ -101,7 +81,6 @@ class FakeClassifier(LinearClassifier):
 FAKES: dict[str, type[Part]] = {
     "term": FakeTerm,
     "drift": FakeDrift,
-    "memory": FakeMemory,
     "classifier": FakeClassifier,
 }
 
@@ -119,7 +98,7 @@ def stateful() -> Iterator[Method]:
             later=representation.first,
             terms={**representation.terms, "counting": FakeTerm()},
         ),
-        memory=FakeMemory(),
+        memory=MeanMemory(),
         drift=FakeDrift(),
         classifier=FakeClassifier(),
     )
@@ -138,7 +117,7 @@ def test_every_role_keeps_what_it_learns_through_a_file(stateful: Method, tmp_pa
     for task in toy_tasks()[:2]:
         learner.learn(task)
     # A drift moves the memory from the second task on.
-    expected = {"representation/terms/counting": 2, "drift": 1, "memory": 2, "classifier": 2}
+    expected = {"representation/terms/counting": 2, "drift": 1, "classifier": 2}
     assert counts(learner) == expected
     learner.save(tmp_path / "learner.safetensors")
     loaded = Learner.load(tmp_path / "learner.safetensors")

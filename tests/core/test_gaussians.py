@@ -217,19 +217,6 @@ def test_diagonal_keeps_variances_and_none_keeps_means() -> None:
         _ = none.covariances
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_state_round_trip(kind: CovarianceKind) -> None:
-    original = bank(kind)
-    assert_same(ClassGaussians.from_state(original.state_dict(), original.labels, kind), original)
-
-
-def test_a_bank_made_from_the_state_of_another_learns_on_its_own() -> None:
-    original = bank()
-    copied = ClassGaussians.from_state(original.state_dict(), original.labels, "full")
-    copied.add(draw(30, seed=4), [0] * 30)
-    assert_same(original, bank())
-
-
 def test_a_selected_bank_learns_on_its_own() -> None:
     original = bank()
     original.select(original.labels).add(draw(30, seed=4), [0] * 30)

@@ -18,7 +18,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
-from adagauss.distributed.batch_norm import _normalised, merged_moments
+from adagauss.distributed.batch_norm import normalised
 from adagauss.distributed.launch import check_devices, explained
 from adagauss.distributed.processes import Processes, decode, encode
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
@@ -67,19 +67,6 @@ def test_objects_are_sent_as_json_and_safetensors_and_never_pickled() -> None:
         encode({"value": object()})
 
 
-def test_moments_of_shares_are_those_of_the_whole() -> None:
-    generator = torch.Generator().manual_seed(0)
-    whole = 1e4 + torch.randn(11, 3, generator=generator, dtype=torch.float64)
-    rows = []
-    for share in (whole[:7], whole[7:], whole[:0]):
-        variance, mean = torch.var_mean(share, 0, correction=0) if len(share) else (torch.zeros(3), torch.zeros(3))
-        rows.append(torch.cat([mean, variance, torch.tensor([float(len(share))])]).double())
-    mean, variance, number = merged_moments(torch.stack(rows))
-    assert int(number) == 11
-    torch.testing.assert_close(mean, whole.mean(0))
-    torch.testing.assert_close(variance, whole.var(0, correction=0))
-
-
 @pytest.mark.parametrize(("affine", "momentum"), [(True, 0.1), (True, None), (False, 0.3)])
 def test_shared_batch_norm_is_batch_norm(affine: bool, momentum: float | None) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -91,14 +78,14 @@ def test_shared_batch_norm_is_batch_norm(affine: bool, momentum: float | None) -
     for _ in range(2):
         one = (2 + torch.randn(5, 3, 4, 2, generator=generator)).requires_grad_()
         other, weights = one.detach().clone().requires_grad_(), torch.randn(5, 3, 4, 2, generator=generator)
-        (_normalised(ours, Processes(), one) * weights).sum().backward()  # type: ignore[no-untyped-call]
+        (normalised(ours, Processes(), one) * weights).sum().backward()  # type: ignore[no-untyped-call]
         (torchs(other) * weights).sum().backward()
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
     for name, value in torchs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value)
     for mine, theirs in zip(ours.parameters(), torchs.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
-    empty = _normalised(ours, Processes(), torch.zeros(0, 3, 4, 2))
+    empty = normalised(ours, Processes(), torch.zeros(0, 3, 4, 2))
     assert empty.shape == (0, 3, 4, 2)
 
 

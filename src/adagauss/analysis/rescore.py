@@ -100,11 +100,10 @@ class TestFeatures:
 
 
 class _Tracked(NamedTuple):
-    """A memory that a drift has updated, and the states of the two parts."""
+    """A memory that a drift has updated, and the state of the drift."""
 
     bank: ClassGaussians
     drift: State | None = None
-    memory: State | None = None
 
 
 class Variant(NamedTuple):
@@ -134,8 +133,7 @@ def _track(tracked: _Tracked | None, update: Update | None, memory: Memory, now:
     if update is not None:
         moved = update(bank, state)
         bank, state = memory.after_drift(bank, moved.memory), moved.state
-    updated = memory.update(bank, now, tracked.memory)
-    return _Tracked(updated.bank, state, updated.state)
+    return _Tracked(memory.add(bank, now), state)
 
 
 Curve = tuple[float, ...]

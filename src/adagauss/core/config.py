@@ -10,6 +10,7 @@ A method starts from its composition. Layers override it in order: a preset, a p
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -341,19 +342,19 @@ def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
     Exchanging a part (``"drift.kind"``) drops the fields of the old part.
     """
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    result = copy.deepcopy(dict(settings))
     for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(f".{KIND}")):
-        head, _, rest = dotted.partition(".")
-        if not rest:
-            result[head] = dict(value) if isinstance(value, Mapping) else value
-            continue
-        inner = result.get(head)
-        inner = dict(inner) if isinstance(inner, Mapping) else {}
-        if rest == KIND and inner.get(KIND) != value:
-            inner = {}
-        if rest == "name" and inner.get("name") != value:
+        *path, last = dotted.split(".")
+        inner = result
+        for step in path:
+            if not isinstance(inner.get(step), dict):
+                inner[step] = {}
+            inner = inner[step]
+        if path and last == KIND and inner.get(KIND) != value:
+            inner.clear()
+        if path and last == "name" and inner.get("name") != value:
             inner.pop("options", None)  # of the previous network
-        result[head] = override(inner, {rest: value})
+        inner[last] = dict(value) if isinstance(value, Mapping) else value
     return result
 
 

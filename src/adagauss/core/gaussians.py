@@ -161,15 +161,6 @@ class ClassGaussians(State):
         """Numbers stored per class: S + S(S+1)/2 for full covariances."""
         return self.size + self.packed.shape[1]
 
-    @classmethod
-    def from_state(cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind) -> Self:
-        """The bank with this ``state_dict`` and these labels."""
-        size = state["means"].shape[1]
-        bank = cls(size, covariance, state["means"].device)
-        bank.load_state_dict(state)
-        bank.labels = list(labels)
-        return bank
-
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> Self:
         bank = self.empty_like()
         bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed

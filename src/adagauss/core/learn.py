@@ -111,7 +111,7 @@ def learn_task(
             report.warn(moved.warning, runtime)
 
     with report.clock("memory"):
-        memory, states["memory"] = method.memory.update(old, now, before.states.get("memory"))
+        memory = method.memory.add(old, now)
         if old is not before.memory:
             report.warn(collapse_warning(now.name, old, memory), runtime)
 
@@ -128,7 +128,7 @@ def learn_task(
             if part is now and not trains and method.classifier.cheap:
                 part = evidence.part(now, evidence.share)
             if part is not now and not method.classifier.changes_network:
-                bank = method.memory.update(old, part, before.states.get("memory")).bank
+                bank = method.memory.add(old, part)
                 scorer, scored = method.classifier.fit(bank, part, before.states.get("classifier")), part.others()
             states["evidence"] = evidence.update(stats, now, bank, scorer, scored)
 

@@ -79,8 +79,16 @@ class FeatureMatrix(Term):
     def empty_state(self) -> MeasuredMatrix:
         return MeasuredMatrix()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _InMetric(self, as_state(before, MeasuredMatrix))
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
+        known = as_state(before, MeasuredMatrix)
+        if known is None:
+            return None
+        metric = self.importance * known.matrix + self.damping * torch.eye(len(known.matrix)).to(known.matrix)
+        delta = step.features - step.previous_features
+        return ((delta @ metric.to(delta)) * delta).sum(1).mean()
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> MeasuredMatrix:
+        return MeasuredMatrix(matrix=feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
 
 
 class MeasuredMatrix(SharedState):
@@ -88,26 +96,6 @@ class MeasuredMatrix(SharedState):
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
     matrix: Tensor
-
-
-class _InMetric(LiveTerm):
-    """The penalty in the metric of the previous E; none in the first task."""
-
-    def __init__(self, part: FeatureMatrix, before: MeasuredMatrix | None) -> None:
-        super().__init__()
-        self.metric: Tensor | None = None
-        if before is not None:
-            identity = torch.eye(len(before.matrix), device=before.matrix.device)
-            self.metric = part.importance * before.matrix + part.damping * identity
-
-    def forward(self, step: Step) -> Tensor | None:
-        if self.metric is None:
-            return None
-        delta = step.features - step.previous_features
-        return ((delta @ self.metric.to(delta)) * delta).sum(1).mean()
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> MeasuredMatrix:
-        return MeasuredMatrix(matrix=feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
 
 
 class PrototypeCrossEntropy(Term):

@@ -15,7 +15,7 @@ extractor is penalised: PyCIL also penalises the old outputs, which are fixed he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import Recipe
 from adagauss.distributed.processes import Processes, Sharding
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.representation import LiveTerm, Representation, Step, Term
+from adagauss.parts.representation import Representation, Step, Term
 from adagauss.parts.terms import CrossEntropy
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
@@ -91,15 +91,28 @@ class ElasticWeights(Term):
     weight: NonNegativeFloat = 40.0
     labels: Literal["sampled", "true", "predicted"] = "sampled"
     """y drawn from the network (Fisher), the image's own class (empirical Fisher), or the likeliest class."""
-    old_share: Annotated[float, Field(ge=0, le=1)] | None = 0.5
-    """α of F ← αF + (1 − α)F_new; None: the share of classes learned earlier."""
+    old_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """α of F ← αF + (1 − α)F_new."""
     batch_size: PositiveInt = 128
 
     def empty_state(self) -> Importance:
         return Importance()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Elastic(self, as_state(before, Importance)) if self.weight else LiveTerm()
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
+        known, previous = as_state(before, Importance), step.now.previous
+        if known is None or previous is None:
+            return None
+        parameters = dict(step.now.network.extractor.named_parameters())
+        anchors = dict(previous.extractor.named_parameters())
+        return quadratic_penalty(parameters, anchors, known.by_name(previous.extractor))
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> Importance | None:
+        if not self.weight:
+            return None
+        fisher = torch.cat([value.flatten() for value in self.measure(now).values()])
+        if (known := as_state(before, Importance)) is not None:
+            fisher = self.old_share * known.fisher + (1 - self.old_share) * fisher
+        return Importance(fisher=fisher)
 
     def measure(self, now: CurrentTask) -> dict[str, Tensor]:
         """F of the current task by parameter name of the extractor."""
@@ -136,54 +149,25 @@ class ElasticWeights(Term):
 
 
 class Importance(SharedState):
-    """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
+    """F of all tasks so far as one vector over the extractor's parameters."""
 
-    dims: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    dims: ClassVar[Mapping[str, str]] = {"fisher": "w"}
     fisher: Tensor
-    classes: Tensor
-
-    def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
-        super().__init__(fisher=fisher, classes=torch.tensor(classes))
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be an importance of weights."""
         super().check()
         self.require(self.fisher >= 0, "an importance is negative")
-        self.require(self.classes >= 0, "its number of classes is negative")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.pop(f"{prefix}classes", None)  # version 0.2.0 counted the classes
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def by_name(self, extractor: Extractor) -> dict[str, Tensor]:
         """F of each parameter, in its shape."""
         parameters = dict(extractor.named_parameters())
         pieces = torch.split(self.fisher, [parameter.numel() for parameter in parameters.values()])
         return {name: piece.view_as(p) for (name, p), piece in zip(parameters.items(), pieces, strict=True)}
-
-
-class _Elastic(LiveTerm):
-    """The penalty during one task; none in the first."""
-
-    def __init__(self, part: ElasticWeights, before: Importance | None) -> None:
-        super().__init__()
-        self.part = part
-        # In a tuple, so that the old state is not saved with every snapshot.
-        self._before = (before,)
-
-    def forward(self, step: Step) -> Tensor | None:
-        before, previous = self._before[0], step.now.previous
-        if before is None or previous is None:
-            return None
-        parameters = dict(step.now.network.extractor.named_parameters())
-        anchors = dict(previous.extractor.named_parameters())
-        return quadratic_penalty(parameters, anchors, before.by_name(previous.extractor))
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Importance:
-        fisher = torch.cat([value.flatten() for value in self.part.measure(now).values()])
-        before = self._before[0]
-        if before is None:
-            return Importance(fisher, len(now.classes))
-        known = int(before.classes)
-        classes = known + len(now.classes)
-        share = known / classes if self.part.old_share is None else self.part.old_share
-        return Importance(share * before.fisher + (1 - share) * fisher, classes)
 
 
 @register_method(

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor
 from adagauss.core.config import Requirement
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
@@ -154,7 +155,7 @@ class SelectiveCrossEntropy(CrossEntropy):
     def requires(self) -> frozenset[Requirement]:
         return super().requires | frozenset({Requirement.MEANS})
 
-    def loss(self, step: Step) -> Tensor:
+    def loss(self, step: Step, before: State | None = None) -> Tensor:
         logits, targets = self.outputs(step)
         losses = F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing, reduction="none")
         return ((1 - similarity(step, self.detach)) * losses).mean()
@@ -168,7 +169,7 @@ class SelectiveDistillation(Term):
     weight: NonNegativeFloat = 1.0
     detach: bool = False
 
-    def loss(self, step: Step) -> Tensor | None:
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         if not len(step.memory):
             return None
         # The networks are equal when a task begins; a vector's norm has gradient zero there.

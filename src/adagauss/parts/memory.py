@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
@@ -12,25 +12,14 @@ from torch import Tensor
 from adagauss.core.config import Part, Requirement, refuse_removed
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
-from adagauss.core.state import ClassMap, State
+from adagauss.core.state import ClassMap
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 
 
-class Remembered(NamedTuple):
-    """A bank with the classes of one more task, and the state that the memory needs in the next task."""
-
-    bank: ClassGaussians
-    state: State | None = None
-
-
 class Memory(Part):
-    """Writes the classes of a task into a bank. This base stores nothing.
-
-    A memory that needs only the current task defines `add`; one that learns over tasks defines `update` and
-    `empty_state` instead.
-    """
+    """Writes the classes of a task into a bank. This base stores nothing."""
 
     role: ClassVar[str] = "memory"
     kind = "none"
@@ -41,10 +30,6 @@ class Memory(Part):
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
         """Refuse, before any training, a task whose classes cannot be stored; ``known`` are stored already."""
-
-    def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
-        """A new bank with the current classes added; ``before`` is the state returned after the last task."""
-        return Remembered(self.add(bank, now))
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         """A new bank with the classes of the current task added."""

@@ -148,39 +148,45 @@ class LiveTerm(nn.Module):
     as arguments, never stored as attributes, because torch would register them as submodules.
     """
 
-    def __init__(self, term: Term | None = None) -> None:
+    def __init__(self, term: Term | None = None, before: State | None = None) -> None:
         super().__init__()
         self.term = term
+        # In a tuple, so that the old state is neither trained nor part of a snapshot.
+        self._before = (before,)
 
     def forward(self, step: Step) -> Tensor | None:
         """The unweighted loss; None if the term does not apply, like distillation in the first task."""
-        return None if self.term is None else self.term.loss(step)
+        return None if self.term is None else self.term.loss(step, *self._before)
 
     def begin_epoch(self) -> None:
         """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
 
     def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
         """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
-        return None
+        return None if self.term is None else self.term.finish(now, memory, *self._before)
 
 
 class Term(Part):
-    """A loss term.
+    """A loss term: a function `loss` of a batch and of the state that `finish` returned after the last task.
 
-    A term that is a function of the step defines `loss`. A term that trains a helper network, prepares something per
-    task or keeps a state for the next task defines `start` instead, which returns its own `LiveTerm`.
+    A term that trains a helper network or prepares something per task defines `start` instead of `loss`, which returns
+    its own `LiveTerm`.
     """
 
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        """The term for this task; ``before`` is the state it returned after the last task."""
-        return LiveTerm(self)
+        """The term for this task; ``before`` is the state after the last task."""
+        return LiveTerm(self, before)
 
-    def loss(self, step: Step) -> Tensor | None:
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         """The unweighted loss; None if the term does not apply."""
         raise TypeError(f"{type(self).__name__} must define loss or start")
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> State | None:
+        """The state for the next task, measured at the end of this one."""
+        return None
 
 
 class TaskObjective(Objective):

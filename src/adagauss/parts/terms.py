@@ -70,7 +70,7 @@ class CrossEntropy(Term):
     def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT if self.over == "seen" else None
 
-    def loss(self, step: Step) -> Tensor:
+    def loss(self, step: Step, before: State | None = None) -> Tensor:
         logits, targets = self.outputs(step)
         return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
 
@@ -99,7 +99,7 @@ class AntiCollapse(Term):
     kind = "anti_collapse"
     beta: PositiveFloat = 1.0
 
-    def loss(self, step: Step) -> Tensor:
+    def loss(self, step: Step, before: State | None = None) -> Tensor:
         return anti_collapse(step.features, self.beta)
 
 
@@ -137,7 +137,7 @@ class FeatureDistillation(Term):
     reduction: Reduction = "mean"
     """``mean`` over batch and dimensions, or ``sum``."""
 
-    def loss(self, step: Step) -> Tensor | None:
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         if step.now.previous is None:
             return None
         return F.mse_loss(step.features, step.previous_features, reduction=self.reduction)
@@ -149,7 +149,7 @@ class NormDistillation(Term):
     kind = "norm_distillation"
     weight: NonNegativeFloat = 10.0
 
-    def loss(self, step: Step) -> Tensor | None:
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         return None if step.now.previous is None else feature_norm(step.features, step.previous_features)
 
 
@@ -161,7 +161,7 @@ class LogitDistillation(Term):
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 2.0
 
-    def loss(self, step: Step) -> Tensor | None:
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         previous = step.now.previous
         if previous is None:
             return None
@@ -187,8 +187,22 @@ class PrototypeReplay(Term):
     def empty_state(self) -> Radius:
         return Radius()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Replay(self, as_state(before, Radius))
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
+        if not len(step.memory):
+            return None
+        drawn = draw_classes(step)
+        points = step.memory.means[drawn].float()
+        known = as_state(before, Radius)
+        if self.noise and known is not None:
+            noise = torch.randn(points.shape, generator=step.generator).to(points)
+            points = points + self.noise * known.radius.float() * noise
+        logits = step.now.network.head.seen(points, auxiliary=True)
+        return F.cross_entropy(logits / self.temperature, drawn)
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> State | None:
+        if before is None and self.noise:
+            return Radius(radius(now.features(0), now.targets))
+        return before
 
 
 class Radius(SharedState):
@@ -204,34 +218,6 @@ class Radius(SharedState):
         """Raise a `DataError` if this cannot be a radius."""
         super().check()
         self.require(self.radius >= 0, "a radius is negative")
-
-
-class _Replay(LiveTerm):
-    """Old means plus noise; none in the first task, at the end of which the radius is measured."""
-
-    def __init__(self, part: PrototypeReplay, before: Radius | None) -> None:
-        super().__init__()
-        self.part = part
-        # In a tuple, so that the old state is not part of this task's training.
-        self._before = (before,)
-
-    def forward(self, step: Step) -> Tensor | None:
-        if not len(step.memory):
-            return None
-        drawn = draw_classes(step)
-        points = step.memory.means[drawn].float()
-        known = self._before[0]
-        if self.part.noise and known is not None:
-            noise = torch.randn(points.shape, generator=step.generator).to(points)
-            points = points + self.part.noise * known.radius.float() * noise
-        logits = step.now.network.head.seen(points, auxiliary=True)
-        return F.cross_entropy(logits / self.part.temperature, drawn)
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Radius | None:
-        known = self._before[0]
-        if known is None and self.part.noise:
-            return Radius(radius(now.features(0), now.targets))
-        return known
 
 
 def radius(features: Tensor, targets: Tensor) -> Tensor:
