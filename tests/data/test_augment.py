@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from adagauss.data import augment
-from adagauss.data.augment import MATRICES, OPERATIONS, Augmentation, apply_operations, horizontal_flip, to_float
+from adagauss.data.augment import MATRICES, OPERATIONS, Augmentation, apply_operations, mirrored, to_float
 from adagauss.errors import ConfigError, DataError
 
 Op = Callable[[Tensor, Tensor], Tensor]
@@ -156,9 +156,9 @@ def test_padded_crop_equals_slicing(seed: int, channels: int, size: tuple[int, i
 
 def test_flips_equal_slicing() -> None:
     images, chosen = random_images(6), torch.tensor([True, False, True, True, False, False])
-    mirrored = images.numpy()[..., ::-1]
-    assert np.array_equal(horizontal_flip(images).numpy(), mirrored)
-    expected = np.where(chosen.numpy()[:, None, None, None], mirrored, images.numpy())
+    flipped = images.numpy()[..., ::-1]
+    assert torch.equal(mirrored(BATCH)(images), to_float(images.flip(-1)))
+    expected = np.where(chosen.numpy()[:, None, None, None], flipped, images.numpy())
     assert np.array_equal(augment.flip_where(images, chosen).numpy(), expected)
 
 

@@ -208,7 +208,7 @@ def test_class_folders(tmp_path: Path, write_image: WriteImage) -> None:
         ([np.zeros((8, 8)), np.full((8, 8), np.nan)], "image 1: .*NaN"),
         ([np.zeros((8, 8)), "photo.jpg"], "item 1 is str: each item must be"),
         ([np.zeros((8, 8)), 3], "item 1 is int"),
-        ([(np.zeros((8, 8)), 0)], "item 0 is a tuple: give images and labels as two arguments"),
+        ([(np.zeros((8, 8)), 0)], "item 0 is tuple: give images and labels as two arguments"),
         ([b"\xff\xd8\xff"], "item 0 is bytes: open them first"),
         ([np.zeros((32, 3, 8, 8))], "each item must be one image"),
         ([np.zeros((32, 8, 8))], "each item must be one image"),

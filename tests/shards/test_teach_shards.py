@@ -111,7 +111,7 @@ def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
     whole = torn.read_bytes()
     torn.write_bytes(whole[: len(whole) // 2 // 512 * 512])
     learner = prepared.empty_like()
-    with pytest.raises(DataError, match=r"torn\.tar is damaged \(it ends too early"):
+    with pytest.raises(DataError, match=r"torn\.tar cannot be read \(it ends too early"):
         teach_shards(learner, [good, torn])
     found = teach_shards(learner, [good, torn], skip_bad=True)
     assert found.known == 1  # the good one was finished before the error

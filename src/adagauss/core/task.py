@@ -12,7 +12,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.core.state import ClassMap, State
 from adagauss.core.train import batch_bounds
-from adagauss.data.augment import Augmentation, Changes, to_float
+from adagauss.data.augment import Augmentation, Changes, mirrored, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import NumericalError
@@ -258,7 +258,7 @@ class CurrentTask:
 
     def _draw(self, view: str | int) -> Draw | None:
         if view in ("test", "flip"):
-            return (lambda number: Changes.none(mirrored=True)) if view == "flip" else None
+            return mirrored if view == "flip" else None
         generator = self.runtime.generator(self.name, "view", view)
         _, height, width = self.data.images.shape
         return lambda number: self.augmentation.draw(number, (height, width), generator)

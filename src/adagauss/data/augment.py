@@ -15,7 +15,7 @@ draws one of 25 pairs of operations found by search on CIFAR-10, each with its o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Literal, NamedTuple, Self
@@ -122,14 +122,8 @@ class Changes:
     steps: tuple[Step, ...]
 
     @classmethod
-    def none(cls, mirrored: bool = False) -> Self:
-        """Only convert images to floats; with ``mirrored``, flip them as well."""
-        plain = Step(to_float, {})
-        return cls((Step(horizontal_flip, {}), plain) if mirrored else (plain,))
-
-    @classmethod
     def mirroring(cls, chosen: Tensor) -> Self:
-        """Flip the chosen images and convert all to floats."""
+        """Flip the chosen images left to right and convert all to floats."""
         return cls((Step(flip_where, {"chosen": chosen}), Step(to_float, {})))
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -142,6 +136,11 @@ class Changes:
         return Changes(
             tuple(Step(change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
         )
+
+
+def mirrored(count: int) -> Changes:
+    """Flip all images and convert them to floats."""
+    return Changes.mirroring(torch.ones(count, dtype=torch.bool))
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -311,15 +310,10 @@ _ATTEMPTS = 10
 _RATIOS = (3 / 4, 4 / 3)
 
 
-def horizontal_flip(images: Tensor) -> Tensor:
-    """Flip all images left to right."""
-    return images.flip(-1)
-
-
 def flip_where(images: Tensor, chosen: Tensor) -> Tensor:
     """Flip the chosen images left to right."""
     # copying whole images by index is much faster than selecting pixels with a broadcast mask
-    both = torch.cat((images, horizontal_flip(images)))
+    both = torch.cat((images, images.flip(-1)))
     rows = torch.arange(len(images)) + len(images) * chosen
     return both.index_select(0, rows.to(images.device))
 
@@ -433,9 +427,6 @@ MIXTURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 OPERATIONS = ("identity", *MATRICES, *TABLES, *MIXTURES)
 """Names of all operations; an operation's number is its position here."""
 
-SIGNED = frozenset({*MATRICES, *MIXTURES, "brightness", "contrast"})
-"""Operations whose magnitude may also be negative."""
-
 
 def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fill: int = 0) -> Tensor:
     """Image ``i`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
@@ -448,34 +439,28 @@ def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fil
     """
     order = torch.argsort(operations, stable=True)
     counts = torch.bincount(operations, minlength=len(OPERATIONS)).tolist()
-    images, magnitudes = images.index_select(0, order.to(images.device)), magnitudes[order]
-
-    def group(names: Collection[str]) -> tuple[Tensor, Tensor]:
-        """Images and magnitudes, as views, of operations that follow each other in `OPERATIONS`."""
-        first = OPERATIONS.index(next(iter(names)))
-        start = sum(counts[:first])
-        stop = start + sum(counts[first : first + len(names)])
-        return images[start:stop], magnitudes[start:stop]
-
-    height, width = images.shape[-2:]
-    matrices = [matrix(group([name])[1], height, width) for name, matrix in MATRICES.items()]
-    tables = [table(*group([name])).expand(-1, images.shape[1], -1) for name, table in TABLES.items()]
-    grouped = torch.cat(
+    groups = dict(zip(OPERATIONS, torch.split(images.index_select(0, order.to(images.device)), counts), strict=True))
+    strengths = dict(zip(OPERATIONS, torch.split(magnitudes[order], counts), strict=True))
+    channels, height, width = images.shape[1:]
+    matrices = [matrix(strengths[name], height, width) for name, matrix in MATRICES.items()]
+    tables = [table(groups[name], strengths[name]).expand(-1, channels, -1) for name, table in TABLES.items()]
+    changed = torch.cat(
         (
-            group(["identity"])[0],
-            affine(group(MATRICES)[0], torch.cat(matrices), fill),
-            lookup(group(TABLES)[0], torch.cat(tables)),
-            *(mixture(*group([name])) for name, mixture in MIXTURES.items()),
+            groups["identity"],
+            affine(torch.cat([groups[name] for name in MATRICES]), torch.cat(matrices), fill),
+            lookup(torch.cat([groups[name] for name in TABLES]), torch.cat(tables)),
+            *(mixture(groups[name], strengths[name]) for name, mixture in MIXTURES.items()),
         )
     )
-    return grouped.index_select(0, torch.argsort(order).to(images.device))
+    return changed.index_select(0, torch.argsort(order).to(images.device))
 
 
 _TRIVIAL_BINS = 31
 _TRIVIAL_OPERATIONS = torch.tensor([i for i, name in enumerate(OPERATIONS) if name != "invert"])
 _AUTO_BINS = 10
 
-_SIGNED = torch.tensor([name in SIGNED for name in OPERATIONS])
+# Operations whose magnitude may also be negative.
+_SIGNED = torch.tensor([name in {*MATRICES, *MIXTURES, "brightness", "contrast"} for name in OPERATIONS])
 
 Operations = tuple[Tensor, Tensor]
 """One operation per image, by number, and its strength."""
@@ -556,14 +541,8 @@ def _strengths(
     bins: int, slope: float, shift: tuple[float, float], degrees: float, change: float, lost_bits: int
 ) -> Tensor:
     """Magnitudes ``(operation, bin)``: equal steps from no effect at bin 0 to the strongest at the last."""
-    ends = {"shear_x": slope, "shear_y": slope, "translate_x": shift[0], "translate_y": shift[1]}
-    ends |= {
-        "rotate": degrees,
-        "brightness": change,
-        "color": change,
-        "contrast": change,
-        "sharpness": change,
-    }
+    ends = {"shear_x": slope, "shear_y": slope, "translate_x": shift[0], "translate_y": shift[1], "rotate": degrees}
+    ends |= dict.fromkeys(("brightness", "color", "contrast", "sharpness"), change)
     rows = {name: torch.linspace(0, end, bins) for name, end in ends.items()}
     rows["posterize"] = 8 - (torch.arange(bins) / ((bins - 1) / lost_bits)).round()
     rows["solarize"] = torch.linspace(255, 0, bins)

@@ -75,9 +75,8 @@ def decode_image(
     with _opened(path) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
-        _check_scans(image)
         image.draft(None, (2 * size, 2 * size))
-        picture = _upright(image, channels)
+        picture = upright(image, channels)
         if mode is not None:
             return fitted(picture, size, size, mode)
         scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
@@ -88,10 +87,6 @@ def decode_image(
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     """Convert an opened image to mode L or RGB, rotated by its EXIF orientation, transparent parts white."""
     _check_scans(image)
-    return _upright(image, channels)
-
-
-def _upright(image: Image.Image, channels: int) -> Image.Image:
     image.load()
     try:
         turn = _TURNS.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))

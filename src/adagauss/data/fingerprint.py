@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from adagauss.data.image_files import FileImages
-from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, Subset, evenly_spaced
+from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
@@ -35,10 +36,7 @@ def fingerprint(dataset: Dataset) -> str:
     >>> fingerprint(load_dataset("digits")) == fingerprint(load_dataset("digits"))
     True
     """
-    digest = hashlib.sha256()
-    for name, value in fingerprints(dataset).items():
-        _add(digest, name, value)
-    return f"1:{digest.hexdigest()}"
+    return f"1:{_digest(*chain.from_iterable(fingerprints(dataset).items()))}"
 
 
 def fingerprints(dataset: Dataset) -> dict[str, str]:
@@ -48,22 +46,14 @@ def fingerprints(dataset: Dataset) -> dict[str, str]:
     >>> list(fingerprints(load_dataset("digits")))[:3]
     ['class names', 'number and size of the training images', 'labels of the training images']
     """
-    found = {"class names": _names(dataset.classes)}
+    found = {"class names": _digest(*(f"{type(label).__name__} {label!r}" for label in dataset.classes))}
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         found[f"number and size of the {name} images"] = _digest(repr(part.images.shape), str(len(part)))
-        found[f"labels of the {name} images"] = _targets(part)
+        found[f"labels of the {name} images"] = _digest(_bytes(part.targets))
         digest = hashlib.sha256()
         _add_images(digest, part.images)
         found[f"content of the {name} images"] = digest.hexdigest()
     return found
-
-
-def _names(classes: Sequence[Label]) -> str:
-    return _digest(*(f"{type(label).__name__} {label!r}" for label in classes))
-
-
-def _targets(data: LabelledImages) -> str:
-    return _digest(data.targets.to(torch.int64).cpu().contiguous().numpy().tobytes())
 
 
 def _digest(*fields: bytes | str) -> str:
@@ -80,9 +70,13 @@ def _add(digest: Hash, *fields: bytes | str) -> None:
         digest.update(content)
 
 
+def _bytes(values: Tensor) -> bytes:
+    return values.to(torch.int64).cpu().contiguous().numpy().tobytes()
+
+
 def _add_images(digest: Hash, images: Images) -> None:
     if isinstance(images, Subset):
-        _add(digest, "subset", images.indices.to(torch.int64).cpu().contiguous().numpy().tobytes())
+        _add(digest, "subset", _bytes(images.indices))
         _add_images(digest, images.images)
     elif isinstance(images, FileImages):
         _add_files(digest, images.paths)

@@ -199,27 +199,20 @@ def to_uint8(pixels: Tensor) -> Tensor:
     """Pixels as uint8, images along the first axis; floats must lie in 0..1, other whole numbers in 0..255."""
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
-    if pixels.is_floating_point():
-        bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
-        if len(bad):
-            raise DataError(
-                f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): "
-                "remove or repair them"
-            )
-        low, high = float(pixels.min()), float(pixels.max())
-        if low < 0 or high > 1:
-            raise DataError(
-                f"float images must lie in 0..1, these lie in {low:g}..{high:g}: "
-                "scale them, or give uint8 pixels in 0..255"
-            )
-        return (pixels * 255).round().to(torch.uint8).contiguous()
-    low, high = int(pixels.min()), int(pixels.max())
-    if low < 0 or high > 255:
+    bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
+    if len(bad):
         raise DataError(
-            f"integer images must lie in 0..255, these lie in {low}..{high}: divide 16-bit pixels by 257, "
-            "or give floats in 0..1"
+            f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): "
+            "remove or repair them"
         )
-    return pixels.to(torch.uint8).contiguous()
+    kind, limit = ("float", 1) if pixels.is_floating_point() else ("integer", 255)
+    low, high = pixels.min().item(), pixels.max().item()
+    if low < 0 or high > limit:
+        raise DataError(
+            f"{kind} images must lie in 0..{limit}, these lie in {low:g}..{high:g}: scale them (16-bit by 257), or "
+            "give uint8 pixels in 0..255"
+        )
+    return ((pixels * 255).round() if limit == 1 else pixels).to(torch.uint8).contiguous()
 
 
 def evenly_spaced(count: int, most: int) -> Tensor:

@@ -25,7 +25,8 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Number
@@ -278,7 +279,9 @@ def usual_side(shorter_sides: list[int]) -> int:
     >>> usual_side([64, 80, 4000]), usual_side([1000]), usual_side([64, 4000]), usual_side([])
     (80, 224, 224, 224)
     """
-    return min([PHOTO_SIZE, *sorted(shorter_sides)[len(shorter_sides) // 2 :][:1]])
+    if not shorter_sides:
+        return PHOTO_SIZE
+    return min(PHOTO_SIZE, sorted(shorter_sides)[len(shorter_sides) // 2])
 
 
 def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
@@ -333,26 +336,20 @@ def nested_folder_example(members: Mapping[Path, list[Path]]) -> str:
 
 def duplicates_across_classes(members: Mapping[str, Iterable[Path]]) -> list[tuple[Path, Path]]:
     """Find pairs of files of two classes with the same content; only files of one size are read."""
-    groups = [[(label, path) for label, files in members.items() for path in files]]
-    for key in (lambda path: path.stat().st_size, _digest):
-        groups = [part for group in groups for part in _shared_by_classes(group, key)]
-    return [(group[0][1], path) for group in groups for label, path in group if label != group[0][0]]
-
-
-def _shared_by_classes(files: list[tuple[str, Path]], key: Callable[[Path], object]) -> list[list[tuple[str, Path]]]:
-    """Group files by a key; keep the groups with more than one class."""
-    groups: dict[object, list[tuple[str, Path]]] = {}
-    for label, path in files:
-        try:
-            groups.setdefault(key(path), []).append((label, path))
-        except (OSError, DataError):  # decoding reports the error
-            continue
-    return [group for size, group in groups.items() if size and len({label for label, _ in group}) > 1]
-
-
-def _digest(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    files = [(label, file) for label, paths in members.items() for file in paths if file.is_file()]
+    sizes = [file.stat().st_size for _, file in files]
+    classes: dict[int, set[str]] = {}
+    for (label, _), size in zip(files, sizes, strict=True):
+        classes.setdefault(size, set()).add(label)
+    first: dict[bytes, tuple[str, Path]] = {}
+    pairs = []
+    for (label, file), size in zip(files, sizes, strict=True):
+        if size and len(classes[size]) > 1:
+            with suppress(OSError), open_regular(file) as opened:  # decoding reports the error
+                known, earlier = first.setdefault(hashlib.file_digest(opened, "sha256").digest(), (label, file))
+                if known != label:
+                    pairs.append((earlier, file))
+    return pairs
 
 
 # ----------------------------------------------------------------------------------------------------- arrays, pictures
@@ -419,13 +416,13 @@ def _picture_pixels(picture: Image.Image, spec: ImageSpec) -> Tensor:
 
 
 def _array_pixels(item: object, position: int) -> Tensor:
-    kind = type(item).__name__
-    if isinstance(item, tuple | list):
-        raise DataError(f"item {position} is a {kind}: give images and labels as two arguments, not in pairs")
-    if isinstance(item, bytes | bytearray):
-        raise DataError(f"item {position} is bytes: open them first, with PIL.Image.open(io.BytesIO(...))")
     if not isinstance(item, np.ndarray | Tensor):
-        raise DataError(f"item {position} is {kind}: each item must be a path, a PIL image or an array")
+        advice = "each item must be a path, a PIL image or an array"
+        if isinstance(item, tuple | list):
+            advice = "give images and labels as two arguments, not in pairs"
+        if isinstance(item, bytes | bytearray):
+            advice = "open them first, with PIL.Image.open(io.BytesIO(...))"
+        raise DataError(f"item {position} is {type(item).__name__}: {advice}")
     array = plain_array(item, f"image {position}")
     if array.ndim == 4 and len(array) == 1:
         array = array[0]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from torch import Tensor
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
 from adagauss.data.inputs import OPAQUE, resolve_path
-from adagauss.errors import AdagaussError, DataError
+from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import open_regular
 from adagauss.utils.registry import import_extra
 
@@ -118,32 +116,26 @@ class _Member(tarfile.TarInfo):
 
 def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
     """The samples of a tar file, read once from its beginning to its end; ``bad`` gets those that cannot be used."""
-    with open_regular(path) as file:
-        packed = file.peek(2)[:2] == GZIP
-        try:
-            with tarfile.open(fileobj=file, mode="r|gz" if packed else "r|", tarinfo=_Member) as tar:
-                yield from _samples(tar, bad)
-        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
-            raise ShardError(f"{path} is damaged ({error}): fetch it again, or skip it with --skip-bad") from error
-
-
-def _samples(tar: tarfile.TarFile, bad: Bad) -> Iterator[Example]:
     name, found = "", dict[str, bytes]()
-    for member in tar:
-        tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
-        if not member.isreg():
-            continue
-        key, suffix = _divided(member.name)
-        if suffix not in PICTURES | LABELS:
-            continue
-        if key != name:
-            yield from _sample(name, found, bad)
-            name, found = key, {}
-        most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
-        if member.size > most:
-            bad[key] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
-            continue
-        found[suffix] = _content(tar.extractfile(member), member.size)
+    with open_regular(path) as file:
+        mode: Literal["r|gz", "r|"] = "r|gz" if file.peek(2)[:2] == GZIP else "r|"
+        with tarfile.open(fileobj=file, mode=mode, tarinfo=_Member) as tar:
+            for member in tar:
+                tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
+                key, suffix = _divided(member.name)
+                if not member.isreg() or suffix not in PICTURES | LABELS:
+                    continue
+                if key != name:
+                    yield from _sample(name, found, bad)
+                    name, found = key, {}
+                most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
+                if member.size > most:
+                    bad[key] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
+                    continue
+                content = tar.extractfile(member)
+                found[suffix] = content.read() if content is not None else b""
+                if len(found[suffix]) != member.size:
+                    raise tarfile.ReadError("it ends too early")
     yield from _sample(name, found, bad)
 
 
@@ -172,24 +164,6 @@ def _divided(name: str) -> tuple[str, str]:
     return name[: len(name) - len(path.name)] + stem, suffix.lower()
 
 
-def _content(file: IO[bytes] | None, size: int) -> bytes:
-    content = file.read() if file is not None else b""
-    if len(content) != size:
-        raise tarfile.ReadError("it ends too early")
-    return content
-
-
-_UNREADABLE = (
-    DataError,
-    KeyError,
-    TypeError,
-    OSError,
-    ValueError,
-    EOFError,
-    MemoryError,  # a header may claim any number of images
-    zipfile.BadZipFile,
-    zlib.error,
-)
 PARQUET_ROWS = 64
 """Rows of a table that are in memory at a time, in addition to Parquet's own buffers."""
 
@@ -200,24 +174,19 @@ def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
     Labels that the file names (Hugging Face's ClassLabel) are these names.
     """
     parquet = import_extra("pyarrow.parquet", "parquet", "a Parquet shard")
-    arrow = import_extra("pyarrow", "parquet", "a Parquet shard")
     with open_regular(path) as file:
-        try:
-            table = parquet.ParquetFile(file)
-            if missing := {"image", "label"} - set(table.schema_arrow.names):
-                raise ShardError(f"{path} has no column {sorted(missing)[0]!r}: columns image and label are read")
-            names = _class_names(table.schema_arrow.metadata)
-            row = 0
-            for batch in table.iter_batches(PARQUET_ROWS, columns=["image", "label"], use_threads=False):
-                for image, label in zip(batch.column("image"), batch.column("label"), strict=True):
-                    try:
-                        yield _row(str(row), image.as_py(), label.as_py(), names)
-                    except DataError as error:
-                        bad[str(row)] = str(error)
-                    row += 1
-        except (arrow.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ShardError(f"{path} is damaged ({reason}): fetch it again, or skip it with --skip-bad") from error
+        table = parquet.ParquetFile(file)
+        if missing := {"image", "label"} - set(table.schema_arrow.names):
+            raise DataError(f"it has no column {sorted(missing)[0]!r}: columns image and label are read")
+        names = _class_names(table.schema_arrow.metadata)
+        row = 0
+        for batch in table.iter_batches(PARQUET_ROWS, columns=["image", "label"], use_threads=False):
+            for image, label in zip(batch.column("image"), batch.column("label"), strict=True):
+                try:
+                    yield _row(str(row), image.as_py(), label.as_py(), names)
+                except DataError as error:
+                    bad[str(row)] = str(error)
+                row += 1
 
 
 def _row(name: str, image: Any, label: Any, names: list[str] | None) -> Example:
@@ -243,23 +212,13 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None:
 
 def array_examples(path: Path) -> Iterator[Example]:
     """An npz file with ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and ``labels``, one per image."""
-    with open_regular(path) as file:
-        try:
-            with np.load(file, allow_pickle=False) as held:
-                pixels, given = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
-            if pixels.shape[1] not in OPAQUE:
-                raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
-            if not isinstance(given, list) or len(given) != len(pixels):
-                raise DataError("it must hold one label per image")
-            labels = [plain_label(label) for label in given]
-        except _UNREADABLE as error:
-            reason = str(error) or type(error).__name__
-            if "pickle" in reason:  # numpy would have the user trust the file
-                reason = "it holds no arrays of plain numbers"
-            raise ShardError(
-                f"{path} cannot be read ({reason}): it must hold the arrays images and labels; fetch it again, or skip "
-                "it with --skip-bad"
-            ) from error
+    with open_regular(path) as file, np.load(file, allow_pickle=False) as held:
+        pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
+    if pixels.shape[1] not in OPAQUE:
+        raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
+    if not isinstance(labels, list) or len(labels) != len(pixels):
+        raise DataError("it must hold one label per image")
+    labels = [plain_label(label) for label in labels]
     for position, (image, label) in enumerate(zip(pixels, labels, strict=True)):
         yield Example(str(position), label, image)
 
@@ -303,14 +262,14 @@ class Shard:
                 yield from array_examples(self.path)
             else:
                 yield from self._class_folder(bad)
-        except AdagaussError:
+        except ConfigError:  # a library is missing
             raise
-        except OSError as error:
-            raise ShardError(f"{self.name} cannot be read ({error.strerror or error})") from error
         except Exception as error:  # the readers of other libraries raise many exception types for damaged files
             reason = str(error).partition("\n")[0][:200] or type(error).__name__
+            if "pickle" in reason:  # numpy would have the user trust the file
+                reason = "it holds no arrays of plain numbers"
             raise ShardError(
-                f"{self.name} is damaged ({reason}): fetch it again, or skip it with --skip-bad"
+                f"{self.name} cannot be read ({reason}): fetch it again, or skip it with --skip-bad"
             ) from error
 
     def _class_folder(self, bad: Bad) -> Iterator[Example]:
@@ -345,21 +304,20 @@ def _below(path: Path) -> Iterator[Shard]:
             raise DataError(f"{path} is not a shard. Give folders of class folders, or {', '.join(KINDS)} files")
         yield Shard(path, kind)
         return
-    files = [
-        (file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := shard_kind(file)) is not None
+    files = [Shard(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := shard_kind(file))]
+    pieces = [
+        Shard(folder, "folder", piece)
+        for folder in folders_in(path)
+        for piece in range(-(-len(image_files(folder)) // PIECE))
     ]
-    pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
-    if files and any(number for _, number in pieces):
+    if files and pieces:
         raise DataError(
-            f"{path} holds class folders with images, and the shard {files[0][0].name}. Use separate "
-            "folders, or name the files"
+            f"{path} holds class folders with images, and the shard {files[0].path.name}. Use separate folders, or "
+            "name the files"
         )
-    if files:
-        yield from (Shard(file, kind) for file, kind in files)
-        return
-    if not any(number for _, number in pieces):
+    if not files and not pieces:
         raise DataError(f"{path} holds neither class folders with images nor {', '.join(KINDS)} files")
-    yield from (Shard(folder, "folder", piece) for folder, number in pieces for piece in range(number))
+    yield from files or pieces
 
 
 def shard_kind(path: Path) -> str | None:
