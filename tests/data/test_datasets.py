@@ -27,9 +27,8 @@ def test_every_dataset_that_needs_files_says_what_is_missing(tmp_path: Path) -> 
 
 def test_registry() -> None:
     known = datasets()
-    assert known["cifar100"].fetchable
-    assert not known["cars"].fetchable
-    assert not known["folder"].fetchable
+    assert known["cifar100"].downloads
+    assert not known["cars"].downloads
     with pytest.raises(ConfigError, match="did you mean 'cifar100'"):
         dataset_info("cifar-100")
     with pytest.raises(ConfigError, match="unknown dataset"):

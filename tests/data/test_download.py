@@ -232,7 +232,7 @@ def test_a_failed_fetch_leaves_no_empty_dataset_behind(tmp_path: Path, offline: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("digits", "digits needs no download"),
+        ("digits", "digits cannot be downloaded from here. It needs no download"),
         ("folder", "images of your own.*folder:path/to/images"),
         ("folder:some/where", "images of your own"),
     ],

@@ -20,7 +20,7 @@ from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
-from adagauss.data.folders import IMAGE_SUFFIXES, images_below, require, table
+from adagauss.data.folders import IMAGE_SUFFIXES, images_in, require, table
 from adagauss.data.image_files import FileImages
 from adagauss.errors import ConfigError, DataError
 from tests.faults.budget import budget
@@ -201,9 +201,9 @@ def test_pipes_devices_and_sockets_are_refused_and_not_waited_for(
             with pytest.raises(DataError, match="it is not a regular file"):
                 FileImages([path], 8, cache_bytes=room)
         with pytest.raises(DataError, match="neither a file nor a folder"):
-            require(path, "mnist")
+            require(path)
         with pytest.raises(DataError, match=r"regular file|neither a file"):
-            table(path, "cub")
+            table(path)
 
 
 def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, write_image: Any) -> None:
@@ -211,7 +211,7 @@ def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, w
         for number in range(3):
             write_image(tmp_path / label / f"{number}.png", seed=number)
     os.mkfifo(tmp_path / "ant" / "pipe.png")
-    assert tmp_path / "ant" / "pipe.png" in images_below(tmp_path / "ant", "folder")
+    assert tmp_path / "ant" / "pipe.png" in images_in(tmp_path / "ant")
     options = ReadOptions(root=tmp_path / "none", size=8)
     with pytest.raises(DataError, match=r"1 of \d images cannot be decoded: .*pipe\.png \(it is not a regular file"):
         load_dataset(f"folder:{tmp_path}", options)
@@ -220,7 +220,7 @@ def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, w
 def test_tables_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_bytes(b"1 caf\xe9\n")
     with pytest.raises(DataError, match=r"classes\.txt cannot be read"):
-        table(tmp_path / "classes.txt", "cub")
+        table(tmp_path / "classes.txt")
 
 
 @budget(150)

@@ -705,7 +705,7 @@ def _datasets(data_root: Path) -> Listing:
 
     rows = []
     for info in datasets().values():
-        present = "yes" if info.present(data_root) else "no (fetch)" if info.fetchable else "no"
+        present = "yes" if info.present(data_root) else "no (fetch)" if info.downloads else "no"
         place = f"in {info.folder}/; " if info.folder else ""
         about = f"{info.title}; {info.images}; {place}licence: {info.licence}"
         rows.append((info.name, "-" if info.takes_path else present, info.classes or "any", about))

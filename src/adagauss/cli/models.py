@@ -403,7 +403,8 @@ def predict(
     if unknown is not None and not 0 < unknown < 1:
         raise ConfigError(f"--unknown takes a false-positive rate between 0 and 1, e.g. 0.05; got {unknown:g}")
     check_model(model)
-    from adagauss.data.inputs import images_in, resolve_path
+    from adagauss.data.folders import images_in
+    from adagauss.data.inputs import resolve_path
 
     found = map(resolve_path, paths)
     files = [file for path in found for file in (images_in(path) if path.is_dir() else [path])]
@@ -602,8 +603,8 @@ def evaluate(
 
 def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of unknown classes."""
-    from adagauss.data.folders import folders_in
-    from adagauss.data.inputs import images_in, resolve_path
+    from adagauss.data.folders import folders_in, images_in
+    from adagauss.data.inputs import resolve_path
 
     known = {str(label): label for label in classifier.learner_.classes}
     folders = folders_in(resolve_path(folder)) if resolve_path(folder).is_dir() else []

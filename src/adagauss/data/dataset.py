@@ -86,7 +86,7 @@ class DatasetInfo:
     unpack_into: str | None = ""
     """Folder below the data root for the content of these archives; None: they are copied to the dataset's folder."""
     manual: str = ""
-    """How to obtain it by hand, if it cannot be downloaded."""
+    """How to obtain it, if it cannot be downloaded."""
 
     def __post_init__(self) -> None:
         foreign = sorted(key for key in self.settings if key.partition(".")[0] not in IMAGE_SIDE)
@@ -95,11 +95,6 @@ class DatasetInfo:
                 f"dataset {self.name!r} sets {foreign[0]}: a dataset may set only {' and '.join(IMAGE_SIDE)}; state a "
                 "trait instead, and adagauss.methods defines what it means for methods"
             )
-
-    @property
-    def fetchable(self) -> bool:
-        """Whether `adagauss list datasets --fetch` can download it."""
-        return bool(self.downloads)
 
     def present(self, root: Path) -> bool:
         """Whether its files seem to be present; only reading them is a full check."""
@@ -171,26 +166,25 @@ def _split_path(name: str) -> tuple[DatasetInfo, Path] | None:
 
 
 def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:
-    """Read a dataset by name.
+    """Read a dataset by name; an error about its files says how to get them.
 
     >>> load_dataset("digits").classes
     (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
     """
-    return dataset_info(name).read(options or ReadOptions())
+    info = dataset_info(name)
+    try:
+        return info.read(options or ReadOptions())
+    except DataError as error:
+        advice = f". {how_to_get(info)}" if not info.takes_path else ""
+        raise DataError(f"{name}: {str(error).rstrip('.')}{advice}") from error
 
 
-def how_to_get(name: str) -> str:
-    """How to get a dataset; empty if its source is unknown.
+def how_to_get(info: DatasetInfo) -> str:
+    """How to get a dataset.
 
-    >>> how_to_get("cifar100")
+    >>> how_to_get(dataset_info("cifar100"))
     '`adagauss list datasets --fetch cifar100` gets it.'
     """
-    info = datasets().get(name)
-    if info is None:
-        return ""
-    return f"`adagauss list datasets --fetch {name}` gets it." if info.fetchable else info.manual
-
-
-def dataset_error(name: str, problem: str) -> DataError:
-    """An error about the files of a dataset that says how to get them."""
-    return DataError(f"{name}: {problem}. {how_to_get(name)}")
+    if info.downloads:
+        return f"`adagauss list datasets --fetch {info.name}` gets it."
+    return info.manual or f"Put it into {info.folder}/ below the data root."

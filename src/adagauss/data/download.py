@@ -17,8 +17,8 @@ import zlib
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
-from adagauss.data.dataset import DatasetInfo, datasets
-from adagauss.errors import DataError, unknown_name
+from adagauss.data.dataset import dataset_info, how_to_get
+from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,9 @@ def fetch(name: str, root: Path, *, reporter: Reporter | None = None) -> Path:
     Files stay in ``root/downloads``: one that is there with the right checksum is not downloaded again. Fetching again
     repairs a dataset that was only partly extracted.
     """
-    info = _fetchable(name)
+    info = dataset_info(name)
+    if not info.downloads:
+        raise DataError(f"{name} cannot be downloaded from here. {how_to_get(info)}")
     files = [_obtain(name, url, md5, root / DOWNLOAD_FOLDER, reporter) for url, md5 in info.downloads.items()]
     folder = root / (info.folder if info.unpack_into is None else info.unpack_into)
     for file in files:
@@ -43,24 +45,6 @@ def fetch(name: str, root: Path, *, reporter: Reporter | None = None) -> Path:
             logger.info("extracting %s into %s", file, folder)
             extract(file, folder)
     return folder
-
-
-def _fetchable(name: str) -> DatasetInfo:
-    known = datasets()
-    info = known.get(name) or known.get(name.partition(":")[0])
-    if info is None or (info.name != name and not info.takes_path):
-        raise unknown_name("dataset to fetch", name, [info.name for info in known.values() if info.fetchable])
-    if info.fetchable:
-        return info
-    if info.takes_path:
-        raise DataError(
-            f"{info.name} is for images of your own, nothing is downloaded: sort them into one folder per class and "
-            f"name it, as in --dataset {info.name}:path/to/images"
-        )
-    if not info.folder:
-        raise DataError(f"{name} needs no download: use it as it is, with --dataset {name}")
-    advice = info.manual or f"Put it into {info.folder}/ below the data root."
-    raise DataError(f"{name} cannot be downloaded from here. {advice}")
 
 
 def _obtain(name: str, url: str, md5: str, folder: Path, reporter: Reporter | None) -> Path:

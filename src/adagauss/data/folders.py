@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
 
-from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
+from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
 from adagauss.data.image_files import FileImages
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 
+logger = logging.getLogger(__name__)
+
 PHOTO_SIZE = 224
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
+"""Image formats that are not read; a warning or an error names them."""
 
 Files = list[tuple[Path, int]]
 """Image files, each with its class number."""
@@ -39,7 +46,7 @@ def file_dataset(
     side, budget = options.size or size, options.cache_bytes
     parts: list[LabelledImages] = []
     for part, files in (("training", train), ("test", test)):
-        _need_every_class(f"{name}: {{}} of {{}} classes have no {part} images in its files", classes, files)
+        _need_every_class(f"{{}} of {{}} classes have no {part} images in its files", classes, files)
         images = FileImages(
             [path for path, _ in files],
             side,
@@ -49,9 +56,7 @@ def file_dataset(
             reporter=options.reporter,
         )
         files = [files[position] for position in images.kept.tolist()]
-        _need_every_class(
-            f"{name}: {{}} of {{}} classes have no {part} images after bad ones were skipped", classes, files
-        )
+        _need_every_class(f"{{}} of {{}} classes have no {part} images after bad ones were skipped", classes, files)
         if images.in_memory:
             budget -= len(images) * channels * side * side
         targets = torch.tensor([target for _, target in files], dtype=torch.long)
@@ -64,62 +69,67 @@ def _need_every_class(message: str, classes: Sequence[Label], files: Files) -> N
         raise DataError(f"{message.format(len(absent), len(classes))}, the first being {classes[absent[0]]!r}")
 
 
-def require(path: Path, dataset: str) -> Path:
-    """Return the path, or raise a `DataError` that names the missing file and how to get the dataset."""
+def require(path: Path) -> Path:
+    """Return the path of a file or folder; raise if it is missing."""
     if not path.exists():
-        raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
+        raise DataError(f"{path.name} is missing, expected at {path}")
     if not (path.is_file() or path.is_dir()):
-        raise dataset_error(dataset, f"{path} is neither a file nor a folder")
+        raise DataError(f"{path} is neither a file nor a folder")
     return path
 
 
-def require_files(files: Files, dataset: str) -> Files:
-    """Return files that a dataset lists, or raise if some are missing: it was only partly extracted."""
+def require_files(files: Files) -> Files:
+    """Return files that a dataset lists; raise if some are missing: it was only partly extracted."""
     if missing := [path for path, _ in files if not path.is_file()]:
-        raise dataset_error(
-            dataset,
+        raise DataError(
             f"{len(missing)} of {len(files)} listed images are missing, the first expected at {missing[0]}: the "
-            "dataset seems to be only partly extracted",
+            "dataset seems to be only partly extracted"
         )
     return files
 
 
-def lines_of(path: Path, dataset: str) -> list[str]:
-    """The lines of a text file in UTF-8 that belongs to a dataset, without empty ones."""
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, without empty ones."""
     try:
-        text = require(path, dataset).read_text(encoding="utf-8")
+        text = require(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise dataset_error(dataset, f"{path} cannot be read ({error})") from error
+        raise DataError(f"{path} cannot be read ({error})") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def table(path: Path, dataset: str) -> list[tuple[str, str]]:
+def table(path: Path) -> list[tuple[str, str]]:
     """A text file of ``key value`` lines, as used by many datasets for labels and splits."""
-    rows = [line.split(maxsplit=1) for line in lines_of(path, dataset)]
+    rows = [line.split(maxsplit=1) for line in lines_of(path)]
     if not rows or any(len(row) != 2 for row in rows):
-        raise dataset_error(dataset, f"{path} is empty or damaged")
+        raise DataError(f"{path} is empty or damaged")
     return [(row[0], row[1]) for row in rows]
 
 
-def class_folders(folder: Path, dataset: str) -> list[Path]:
+def class_folders(folder: Path) -> list[Path]:
     """The folders in ``folder``, sorted by name; at least one."""
-    found = folders_in(require(folder, dataset))
+    found = folders_in(require(folder))
     if not found:
-        raise DataError(f"{dataset}: {folder} holds no class folders")
+        raise DataError(f"{folder} holds no class folders")
     return found
 
 
-def images_below(folder: Path, dataset: str) -> list[Path]:
-    """All image files in a class folder and its subfolders, sorted by path; at least one."""
-    found = image_files(require(folder, dataset))
+def images_in(folder: Path) -> list[Path]:
+    """All image files in a folder and below, sorted by path; warn about images of unsupported formats."""
+    files = image_files(require(folder), IMAGE_SUFFIXES | UNSUPPORTED_SUFFIXES)
+    found = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+    others = Counter(path.suffix.lower() for path in files) - Counter(path.suffix.lower() for path in found)
+    named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     if not found:
-        raise DataError(f"{dataset}: class folder {folder} holds no images: fill it or remove it")
+        unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
+        raise DataError(f"{folder} holds no images{unread if others else ': fill it or remove it'}")
+    if others:
+        logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)
     return found
 
 
-def files_of_classes(folders: Sequence[Path], dataset: str) -> Files:
+def files_of_classes(folders: Sequence[Path]) -> Files:
     """All image files of class folders, numbered in the given order."""
-    return [(path, target) for target, folder in enumerate(folders) for path in images_below(folder, dataset)]
+    return [(path, target) for target, folder in enumerate(folders) for path in images_in(folder)]
 
 
 def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
@@ -129,18 +139,16 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
 
 
-def split_by_class(
-    dataset: str, folders: Sequence[Path], test_share: float, *, same_seed: bool = True
-) -> tuple[Files, Files]:
+def split_by_class(folders: Sequence[Path], test_share: float, *, same_seed: bool = True) -> tuple[Files, Files]:
     """Split the images of each class folder into training and test; the split is the same on every machine.
 
     The seed of a class is its number, or with ``same_seed`` 0, so that its split does not depend on other classes.
     """
     train, test = Files(), Files()
     for target, folder in enumerate(folders):
-        images = images_below(folder, dataset)
+        images = images_in(folder)
         if len(images) < 2:
-            raise DataError(f"{dataset}: class folder {folder} holds one image, too few to train and test on")
+            raise DataError(f"{folder} holds one image, too few to train and test on")
         for files, positions in zip(
             (train, test), seeded_split(len(images), test_share, 0 if same_seed else target), strict=True
         ):

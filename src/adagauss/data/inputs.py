@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, fitted, image_size, upright
-from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
+from adagauss.data.folders import PHOTO_SIZE, folders_in, images_in
 from adagauss.data.image_files import FileImages, usable
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
 from adagauss.errors import DataError
@@ -59,8 +58,6 @@ OPAQUE, TRANSPARENT = (1, 3), (4,)
 """Channel counts without and with transparency; an axis is tested for the former first."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 """Modes of PIL images without colour."""
-UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
-"""Image formats that are not read; a warning or an error names them."""
 PHOTOGRAPHS = (str, os.PathLike, Image.Image)
 """Types of single images that are photographs rather than arrays."""
 MEASURED_FILES = 64
@@ -220,19 +217,6 @@ def resolve_path(path: Path) -> Path:
     if "://" in text or ":/" in text[1:]:
         raise DataError(f"{shown!r} is an address, not a path: download the images first")
     raise DataError(f"no such file or folder: {shown!r}")
-
-
-def images_in(folder: Path) -> list[Path]:
-    """List all image files in a folder and below, sorted by path; warn about images of unsupported formats."""
-    found = image_files(folder)
-    others = Counter(path.suffix.lower() for path in image_files(folder, UNSUPPORTED_SUFFIXES))
-    named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
-    if not found:
-        unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
-        raise DataError(f"{folder} holds no images{unread if others else ': fill it or remove it'}")
-    if others:
-        logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)
-    return found
 
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list[Path], list[str]]:

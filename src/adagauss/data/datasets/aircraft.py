@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import Files, file_dataset, lines_of, require_files, table
+from adagauss.errors import DataError
 
 FOLDER = "fgvc-aircraft-2013b"
 
@@ -28,15 +29,15 @@ FOLDER = "fgvc-aircraft-2013b"
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their copyright banners."""
     folder = options.root / FOLDER / "data"
-    variants = lines_of(folder / "variants.txt", "aircraft")
+    variants = lines_of(folder / "variants.txt")
     number = {variant: target for target, variant in enumerate(variants)}
 
     def part(label_file: Path) -> Files:
-        rows = table(label_file, "aircraft")
+        rows = table(label_file)
         if foreign := [variant for _, variant in rows if variant not in number]:
-            raise dataset_error("aircraft", f"{label_file} names {foreign[0]!r}, which is not in variants.txt")
+            raise DataError(f"{label_file} names {foreign[0]!r}, which is not in variants.txt")
         files = [(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows]
-        return require_files(files, "aircraft")
+        return require_files(files)
 
     train, test = (part(folder / f"images_variant_{name}.txt") for name in ("trainval", "test"))
     return file_dataset("aircraft", variants, train, test, options)

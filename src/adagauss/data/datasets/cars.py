@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import Files, file_dataset, require, require_files
 from adagauss.errors import DataError
 
@@ -50,16 +50,16 @@ def _listed(annotations: Path, images: Path, classes: int) -> Files:
         if not isinstance(number, int):
             raise _damaged(annotations, "an entry does not name a class")
         if not 1 <= number <= classes:
-            raise DataError(f"cars: {annotations} names class {number}, but there are {classes} class names")
+            raise DataError(f"{annotations} names class {number}, but there are {classes} class names")
         files.append((images / name, number - 1))  # Matlab counts from one
-    return require_files(files, "cars")
+    return require_files(files)
 
 
 def _rows(file: Path, key: str) -> list[Any]:
     """The entries of a Matlab array: text, or dictionaries."""
     from scipy.io import loadmat
 
-    require(file, "cars")
+    require(file)
     try:
         found = loadmat(file, variable_names=[key], simplify_cells=True)[key]
     except Exception as error:  # SciPy raises nearly any exception on damaged files
@@ -68,4 +68,4 @@ def _rows(file: Path, key: str) -> list[Any]:
 
 
 def _damaged(file: Path, why: str) -> DataError:
-    return dataset_error("cars", f"{file} cannot be read ({why})")
+    return DataError(f"{file} cannot be read ({why})")

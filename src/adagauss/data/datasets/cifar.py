@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.safe_pickle import read_plain_pickle
@@ -73,46 +73,46 @@ def read_cifar10(options: ReadOptions) -> Dataset:
 
 
 def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str) -> Dataset:
-    classes = _class_names(folder / meta, name, names_key)
+    classes = _class_names(folder / meta, names_key)
     for file in (*train, test):  # checked before anything large is read
-        require(folder / file, name)
+        require(folder / file)
 
     def part(files: list[str]) -> LabelledImages:
-        pixels, labels = zip(*(_batch(folder / file, name, labels_key) for file in files), strict=True)
+        pixels, labels = zip(*(_batch(folder / file, labels_key) for file in files), strict=True)
         targets = torch.from_numpy(np.concatenate(labels))
         if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(classes):
-            raise _damaged(name, folder / meta, f"labels do not fit the {len(classes)} class names")
+            raise _damaged(folder / meta, f"labels do not fit the {len(classes)} class names")
         return LabelledImages(ArrayImages(np.concatenate(pixels)), targets, classes)
 
     return Dataset(name, part(train), part([test]), mean=MEAN, std=STD)
 
 
-def _batch(file: Path, name: str, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    content = _load(file, name)
+def _batch(file: Path, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    content = _load(file)
     rows, labels = content.get("data"), content.get(labels_key)
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
         labels = labels.tolist()
     if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < MOST_CLASSES for label in labels):
-        raise _damaged(name, file, f"it does not hold a list of {labels_key!r}")
+        raise _damaged(file, f"it does not hold a list of {labels_key!r}")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * 32 * 32):
-        raise _damaged(name, file, f"it does not hold images of 3x32x32 with one of {labels_key!r} each")
+        raise _damaged(file, f"it does not hold images of 3x32x32 with one of {labels_key!r} each")
     return rows.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
-def _class_names(file: Path, name: str, names_key: str) -> tuple[str, ...]:
-    names = _load(file, name).get(names_key)
+def _class_names(file: Path, names_key: str) -> tuple[str, ...]:
+    names = _load(file).get(names_key)
     if not isinstance(names, list) or not all(isinstance(label, str | bytes) for label in names):
-        raise _damaged(name, file, f"it does not hold a list of {names_key!r}")
+        raise _damaged(file, f"it does not hold a list of {names_key!r}")
     return tuple(_text(label) for label in names)
 
 
-def _load(file: Path, name: str) -> dict[str, Any]:
-    with open_regular(require(file, name)) as stream:
+def _load(file: Path) -> dict[str, Any]:
+    with open_regular(require(file)) as stream:
         if hashlib.file_digest(stream, "md5").hexdigest() != _MD5[f"{file.parent.name}/{file.name}"]:
-            logger.warning("%s: %s is not the official file (its MD5 differs)", name, file)
+            logger.warning("%s is not the official file (its MD5 differs)", file)
     content = read_plain_pickle(file)
     if not isinstance(content, dict):
-        raise _damaged(name, file, "it does not hold a dictionary")
+        raise _damaged(file, "it does not hold a dictionary")
     return {_text(key) if isinstance(key, bytes) else key: value for key, value in content.items()}
 
 
@@ -121,5 +121,5 @@ def _text(label: str | bytes) -> str:
     return label.decode("latin1") if isinstance(label, bytes) else label
 
 
-def _damaged(name: str, file: Path, why: str) -> DataError:
-    return dataset_error(name, f"{file} is damaged: {why}")
+def _damaged(file: Path, why: str) -> DataError:
+    return DataError(f"{file} is damaged: {why}")

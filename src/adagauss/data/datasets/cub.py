@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import file_dataset, require_files, table
+from adagauss.errors import DataError
 
 FOLDER = "CUB_200_2011"
 
@@ -24,14 +25,14 @@ FOLDER = "CUB_200_2011"
 def read_cub(options: ReadOptions) -> Dataset:
     """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""
     folder = options.root / FOLDER
-    class_rows = table(folder / "classes.txt", "cub")
-    images = dict(table(folder / "images.txt", "cub"))
-    class_of = dict(table(folder / "image_class_labels.txt", "cub"))
-    in_training = dict(table(folder / "train_test_split.txt", "cub"))
+    class_rows = table(folder / "classes.txt")
+    images = dict(table(folder / "images.txt"))
+    class_of = dict(table(folder / "image_class_labels.txt"))
+    in_training = dict(table(folder / "train_test_split.txt"))
     number = {identity: target for target, (identity, _) in enumerate(class_rows)}
     if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(number):
-        raise dataset_error("cub", f"the lists in {folder} are inconsistent")
+        raise DataError(f"the lists in {folder} are inconsistent")
     files = {image: (folder / "images" / path, number[class_of[image]]) for image, path in images.items()}
-    require_files([*files.values()], "cub")
+    require_files([*files.values()])
     train, test = ([files[image] for image in files if (in_training[image] == "1") == part] for part in (True, False))
     return file_dataset("cub", [name for _, name in class_rows], train, test, options)

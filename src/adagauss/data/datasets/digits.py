@@ -19,6 +19,7 @@ SPLIT_SEED = 0
     images="1,797 in all, split 70/30 by class",
     licence="CC BY 4.0 (UCI optical recognition of handwritten digits)",
     folder="",
+    manual="It needs no download: use it as it is, with --dataset digits.",
     class_order="natural",
     traits=(Trait.GREY, Trait.MIRRORING_HARMS, Trait.TINY_IMAGES, Trait.FEW_IMAGES),
     settings={"backbone.name": "convnet", "backbone.features": 16, "augmentation.crop_padding": 1},

@@ -54,7 +54,7 @@ def _register(name: str, title: str, wnids: tuple[str, ...]) -> None:
     def read(options: ReadOptions) -> Dataset:
         """Classes are wnids in alphabetical order; the official validation images serve as test images."""
         root = options.root / FOLDER
-        train, test = (files_of_classes([root / part / wnid for wnid in wnids], name) for part in ("train", "val"))
+        train, test = (files_of_classes([root / part / wnid for wnid in wnids]) for part in ("train", "val"))
         return file_dataset(name, wnids, train, test, options)
 
 

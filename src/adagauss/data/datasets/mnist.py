@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
+from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
 FASHION_CLASSES = (
@@ -61,42 +62,42 @@ def _register(
     )
     def read(options: ReadOptions) -> Dataset:
         """Classes are in the order of the official label numbers."""
-        train, test = (_part(name, options.root / name, prefix, classes) for prefix in ("train", "t10k"))
+        train, test = (_part(options.root / name, prefix, classes) for prefix in ("train", "t10k"))
         return Dataset(name, train, test, mean=(mean,), std=(std,))
 
 
-def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> LabelledImages:
-    pixels = _read_idx(name, folder / f"{prefix}-images-idx3-ubyte", axes=3)
-    labels = _read_idx(name, folder / f"{prefix}-labels-idx1-ubyte", axes=1)
+def _part(folder: Path, prefix: str, classes: tuple[Label, ...]) -> LabelledImages:
+    pixels = _read_idx(folder / f"{prefix}-images-idx3-ubyte", axes=3)
+    labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte", axes=1)
     if len(pixels) != len(labels) or len(labels) == 0 or int(labels.max()) >= len(classes):
-        raise dataset_error(name, f"images and labels in {folder} are inconsistent")
+        raise DataError(f"images and labels in {folder} are inconsistent")
     return LabelledImages(ArrayImages(pixels), torch.from_numpy(labels.astype(np.int64)), classes)
 
 
-def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
+def _read_idx(file: Path, axes: int) -> npt.NDArray[np.uint8]:
     """An IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
     found = next((path for path in (file, file.with_name(f"{file.name}.gz")) if path.is_file()), None)
     if found is None:
-        raise dataset_error(name, f"{file.name} (or .gz) is missing, expected at {file}")
-    content = _content(name, found)
+        raise DataError(f"{file.name} (or .gz) is missing, expected at {file}")
+    content = _content(found)
     start = 4 + 4 * axes
     # A file may be truncated anywhere, even within the lengths of its axes.
     well_formed = len(content) >= start and content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes))
     shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if well_formed else []
     if not well_formed or len(content) != start + math.prod(shape):
-        raise dataset_error(name, f"{found} is damaged: not a whole IDX file of {axes} axes")
+        raise DataError(f"{found} is damaged: not a whole IDX file of {axes} axes")
     return np.frombuffer(bytearray(content), dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _content(name: str, file: Path) -> bytes:
+def _content(file: Path) -> bytes:
     try:
         with open_regular(file) as stream:
             # A compressed file may expand a thousandfold: no more is read than the largest of these files can hold.
             content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise dataset_error(name, f"{file} is damaged ({error})") from error
+        raise DataError(f"{file} is damaged ({error})") from error
     if len(content) > MOST_BYTES:
-        raise dataset_error(name, f"{file} is damaged: it holds more than {MOST_BYTES} bytes")
+        raise DataError(f"{file} is damaged: it holds more than {MOST_BYTES} bytes")
     return content
 
 

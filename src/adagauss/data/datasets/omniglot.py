@@ -31,10 +31,10 @@ def read_omniglot(options: ReadOptions) -> Dataset:
     characters = {
         f"{alphabet.name}/{character.name}": character
         for part in ("images_background", "images_evaluation")
-        for alphabet in class_folders(options.root / FOLDER / part, "omniglot")
-        for character in class_folders(alphabet, "omniglot")
+        for alphabet in class_folders(options.root / FOLDER / part)
+        for character in class_folders(alphabet)
     }
     classes = sorted(characters)
     # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few people.
-    files = split_by_class("omniglot", [characters[name] for name in classes], TEST_SHARE, same_seed=False)
+    files = split_by_class([characters[name] for name in classes], TEST_SHARE, same_seed=False)
     return file_dataset("omniglot", classes, *files, options, size=32, channels=1, mean=(0.9195,), std=(0.2261,))

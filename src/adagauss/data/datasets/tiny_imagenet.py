@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, dataset_error, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.folders import class_folders, file_dataset, files_of_classes, lines_of, require_files, table
+from adagauss.errors import DataError
 
 FOLDER = "tiny-imagenet-200"
 
@@ -22,19 +23,18 @@ FOLDER = "tiny-imagenet-200"
 def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     """Classes are the sorted wnids of the training folders, however many there are."""
     folder = options.root / FOLDER
-    class_paths = class_folders(folder / "train", "tiny")
+    class_paths = class_folders(folder / "train")
     classes = [path.name for path in class_paths]
-    listed = lines_of(folder / "wnids.txt", "tiny")
+    listed = lines_of(folder / "wnids.txt")
     absent = sorted(set(listed) - set(classes))
     if absent:
-        raise dataset_error(
-            "tiny",
-            f"{len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
-            f"at {folder / 'train' / absent[0]}: the dataset seems to be only partly extracted",
+        raise DataError(
+            f"{len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected at "
+            f"{folder / 'train' / absent[0]}: the dataset seems to be only partly extracted"
         )
     number = {wnid: target for target, wnid in enumerate(classes)}
-    annotations = table(folder / "val" / "val_annotations.txt", "tiny")
+    annotations = table(folder / "val" / "val_annotations.txt")
     wnids = [(image, rest.split()[0]) for image, rest in annotations]  # a bounding box follows
     test = [(folder / "val" / "images" / image, number[wnid]) for image, wnid in wnids if wnid in number]
-    train = files_of_classes(class_paths, "tiny")
-    return file_dataset("tiny", classes, train, require_files(test, "tiny"), options, size=64)
+    train = files_of_classes(class_paths)
+    return file_dataset("tiny", classes, train, require_files(test), options, size=64)
