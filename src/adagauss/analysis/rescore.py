@@ -22,7 +22,7 @@ from adagauss.core.learner_state import LearnerState
 from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer, State
 from adagauss.core.task import CurrentTask, extract_features
-from adagauss.data.augment import Changes
+from adagauss.data import augment
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import ConfigError
@@ -75,7 +75,7 @@ def real_statistics(
         tasks.add(features, [number] * len(features))
         tasks.add(features, [ALL] * len(features))
         if getattr(memory, "flips", False):
-            mirrored = extract_features(extractor, train.images, runtime, lambda _: Changes.none(mirrored=True))
+            mirrored = extract_features(extractor, train.images, runtime, augment.mirrored)
             real.add(mirrored, train.labels)
     return real.select(stream.seen(index)), tasks
 

@@ -121,11 +121,6 @@ class Changes:
 
     steps: tuple[Step, ...]
 
-    @classmethod
-    def mirroring(cls, chosen: Tensor) -> Self:
-        """Flip the chosen images left to right and convert all to floats."""
-        return cls((Step(flip_where, {"chosen": chosen}), Step(to_float, {})))
-
     def __call__(self, images: Tensor) -> Tensor:
         for step in self.steps:
             images = step.change(images, **step.drawn)
@@ -139,8 +134,8 @@ class Changes:
 
 
 def mirrored(count: int) -> Changes:
-    """Flip all images and convert them to floats."""
-    return Changes.mirroring(torch.ones(count, dtype=torch.bool))
+    """Flip all images left to right and convert them to floats."""
+    return Changes((Step(flip_where, {"chosen": torch.ones(count, dtype=torch.bool)}), Step(to_float, {})))
 
 
 def to_float(images: Tensor) -> Tensor:
