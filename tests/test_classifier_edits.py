@@ -121,7 +121,7 @@ def test_images_that_are_taught_twice_give_a_warning(
     (ones,) = np.nonzero(labels == 1)
     images[ones] = images[ones][::-1, ::-1]  # turned over: as many images of that class, but others
     taught.partial_fit(images, labels)
-    assert [record.args for record in caplog.records] == [("0", "")]
+    assert [record.args for record in caplog.records] == [("0",)]
     assert "counts again" in caplog.text
 
 

@@ -111,7 +111,7 @@ def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expa
 
 
 def remove_task(sums: MomentSums, now: CurrentTask, expanded: Expansion) -> None:
-    """Remove images that were added; those of a class that were all added several times go as often.
+    """Remove images that were added.
 
     Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
     still be a sum of squares, which it is not without a direction that only other images have; among many more images
@@ -126,21 +126,15 @@ def remove_task(sums: MomentSums, now: CurrentTask, expanded: Expansion) -> None
                 f"class {label!r} was learned from {known} images, but {number} are to be removed. Give only "
                 "images that it was learned from"
             )
-    size, before = _typical(sums), sums.cross[:, columns].clone()
-    images, squares = int(sums.images), diagonal(sums.strips())
-    _remove(sums, now, expanded, torch.ones_like(given))
-    again = torch.zeros_like(given)
-    for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
-        left = sums.cross[:, column]
-        times = known // max(number, 1) - 1
-        if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
-            again[row] = times
-    _remove(sums, now, expanded, again)
-    remaining = sums.counts[columns.to(sums.counts.device)].tolist()
-    for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
-        if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row])):
+    size, images, squares = _length(sums), int(sums.images), diagonal(sums.strips())
+    for rows, features in now.blocks():
+        sums.remove_(expanded(features), columns[now.data.targets[rows]])
+    left = (there - given).tolist()
+    for label, column, number, known in zip(now.classes, now.columns, left, there.tolist(), strict=True):
+        rest = float(sums.cross[:, column].norm())
+        if not number and rest > size * max(SAME_ALL, SAME_EACH * known):
             raise _others(label)
-    some = [row for row, number in enumerate(remaining) if number]
+    some = [row for row, number in enumerate(left) if number]
     amount = max(LOST, SAME_EACH * int(given.sum())) * size**2
     if some and sums.images <= TELLING * sums.width and not sums.holds(amount):
         raise _others(*(now.classes[row] for row in some))
@@ -162,53 +156,27 @@ def _others(*labels: Label) -> DataError:
     )
 
 
-def _remove(sums: MomentSums, now: CurrentTask, expanded: Expansion, times: Tensor) -> None:
-    """Remove the images of each class so many times."""
-    if not times.any():
-        return
-    columns = torch.tensor(now.columns)
-    for rows, features in now.blocks():
-        targets = now.data.targets[rows]
-        often = torch.arange(len(rows)).repeat_interleave(times[targets])
-        sums.remove_(expanded(features[often.to(features.device)]), columns[targets[often]])
-
-
 def _warn_of_repeats(sums: MomentSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
     """Say so if known classes were given the very images that they were learned from."""
-    repeated, size = [], _typical(sums)
+    repeated, size = [], _length(sums)
     for label, column in zip(now.classes, now.columns, strict=True):
         number = int(counts[column]) if column < len(counts) else 0
         times, rest = divmod(number, max(1, int(sums.counts[column]) - number))
         if times and not rest:
             difference = cross[:, column] - times * (sums.cross[:, column] - cross[:, column])
-            repeated += [label] if _is_rounding(difference, size, number) else []
-    if repeated and len(repeated) == int((sums.counts > 0).sum()):
+            repeated += [repr(label)] if float(difference.norm()) <= size * SAME_EACH * number else []
+    if repeated:
+        named = ", ".join(repeated[:MOST_NAMED]) + (" ..." if len(repeated) > MOST_NAMED else "")
         logger.warning(
-            "all these images seem to have been learned before: each counts again now. If that is a mistake, "
-            "delete the model file and teach it once"
-        )
-    elif repeated:
-        logger.warning(
-            "the images of class %s%s seem to be those learned before: each counts again now. If that is a mistake, "
-            "forget these classes in one go, with their images, which takes out all of it, and teach them once",
-            ", ".join(map(repr, repeated[:MOST_NAMED])),
-            f" and {len(repeated) - MOST_NAMED} more" if len(repeated) > MOST_NAMED else "",
+            "the images of class %s seem to have been learned before: each counts again now. If that is a mistake, "
+            "forget these classes (if they are all, delete the model file) and teach them once",
+            named,
         )
 
 
-def _typical(sums: MomentSums) -> float:
+def _length(sums: MomentSums) -> float:
     """Length of the features of an image: the root of the mean of its square."""
     return math.sqrt(float(sums.mean_square().sum()))
-
-
-def _is_rounding(difference: Tensor, size: float, number: int) -> bool:
-    """Whether two sums over the very same ``number`` images of such length, added in two ways, differ by that only."""
-    return float(difference.norm()) <= size * SAME_EACH * number
-
-
-def _vanishes(difference: Tensor, size: float, number: int) -> bool:
-    """Whether two sums over ``number`` images of such length differ by rounding only."""
-    return float(difference.norm()) <= size * max(SAME_ALL, SAME_EACH * number)
 
 
 MOST_FEATURES = 2**16
@@ -368,13 +336,9 @@ class AnalyticClassifier(Classifier):
         return Fitted(scorer, HeldOutScores(scores, columns, distances, start))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        expands = self.random_features is not None
+        setting = "classifier.random_features" if expands else network.extractor.trunk.size_setting
         width = self.random_features or network.extractor.size
-
-        def setting(most: int) -> str:
-            if self.random_features is not None:
-                return f"classifier.random_features={most}"
-            return network.extractor.trunk.smaller_setting_hint(most)
-
         check_fits(width, classes, runtime.free_memory, setting, self.loo_images)
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> AnalyticScorer:

@@ -9,7 +9,7 @@ W²/2 numbers. Everything works on strips in place, so a factorisation needs no 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Self
 
 import torch
@@ -541,15 +541,15 @@ def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
     return NUMBER * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
 
 
-def check_fits(width: int, classes: int, available: int | None, setting: Callable[[int], str], rows: int = 0) -> None:
+def check_fits(width: int, classes: int, available: int | None, setting: str, rows: int = 0) -> None:
     """Refuse sums that do not fit into the memory ``available``; None is unknown, and nothing is refused.
 
-    ``setting`` says what to set for at most so many features.
+    ``setting`` is the one that decides the number of features.
     """
     needed = needed_bytes(width, classes, rows)
     if available is not None and needed > available:
         most = bisect_right(range(1, width), available, key=lambda fewer: needed_bytes(fewer, classes, rows))
-        advice = f"{setting(most)} would fit" if most else "free some memory, or teach fewer classes"
+        advice = f"change {setting}; {most} features would fit" if most else "free some memory, or teach fewer classes"
         raise ConfigError(
             f"sums over {width} features and {classes} classes take {_amount(needed)} of memory, and "
             f"{_amount(available)} are available: {advice}"

@@ -40,6 +40,8 @@ class FrozenFeatures(Backbone):
     The classifier scales the groups, because it knows the standard deviations of all images.
     """
 
+    size_setting = "backbone.options.patches.filters"
+
     def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int) -> None:
         """``channels`` are those that the network takes; a grey image is repeated in three of them."""
         groups = (dictionary.width,) if network is None else (dictionary.width, network.width)
@@ -52,13 +54,6 @@ class FrozenFeatures(Backbone):
         self.mean, self.std = (0.0,) * own, (1.0,) * own  # each group has its own normalisation
         if network is not None:
             network.requires_grad_(False).eval()
-
-    def smaller_setting_hint(self, width: int) -> str:
-        own = width - (self.width - self.dictionary.width)
-        if own > 0:
-            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
-        alone = self.dictionary.filters_within(width)
-        return f"backbone.options.pretrained=null with backbone.options.patches.filters={alone}"
 
     def blocks(self) -> list[nn.Module]:
         return []

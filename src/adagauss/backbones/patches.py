@@ -421,6 +421,8 @@ SIDE = 32
 class PatchBackbone(Backbone):
     """Images in 0..1 to the pooled answers of a dictionary. It has no parameters: nothing is ever trained."""
 
+    size_setting = "backbone.options.filters"
+
     def __init__(self, settings: PatchSettings, shape: tuple[int, int, int], input_size: int | None) -> None:
         features = PatchFeatures(settings, shape)
         super().__init__(features.width)
@@ -428,13 +430,6 @@ class PatchBackbone(Backbone):
         self.shape = shape
         self.input_size = input_size
         self.mean, self.std = (0.0,) * shape[0], (1.0,) * shape[0]  # the dictionary has a contrast of its own
-
-    def smaller_setting_hint(self, width: int) -> str:
-        return f"backbone.options.filters={self.filters_within(width)}"
-
-    def filters_within(self, width: int) -> int:
-        """How many filters make at most ``width`` features; one at least."""
-        return max(1, width * self.features.settings.filters // self.width)
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         seen = ResizedImages(images, self.input_size)

@@ -27,6 +27,8 @@ class Backbone(nn.Module):
     std: Sequence[float] | None = None
     input_size: int | None = None
     """Side in pixels the weights were trained at; None takes images as they are."""
+    size_setting = "backbone.name"
+    """The setting that decides the number of features."""
     heads: tuple[str, ...] = ("fc.",)
     """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
@@ -36,10 +38,6 @@ class Backbone(nn.Module):
         self.groups: tuple[int, ...] = (width,)
         """Sizes of the groups of features that belong together; ``forward`` of a backbone with several also takes
         which groups to ``read``, and may return zeros for the others."""
-
-    def smaller_setting_hint(self, width: int) -> str:
-        """What to set for at most ``width`` features."""
-        return f"a network with at most {width} features (backbone.name)"
 
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""
