@@ -24,7 +24,7 @@ from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.core.config import Config
 from adagauss.core.state import State
-from adagauss.data.images import ArrayImages, Images, Subset
+from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
 from adagauss.errors import ConfigError, DataError
 
 NAMES = ("china.jpg", "flower.jpg")
@@ -356,7 +356,7 @@ def _ranges(length: int, parts: int) -> list[slice]:
 
 
 STANDARD = 256
-"""Crops of photographs that features are standardised by: the classifier has units of its own in any case."""
+"""Images that features are standardised by: the classifier has units of its own in any case."""
 
 
 def fit_patches(
@@ -397,21 +397,11 @@ def _learned(images: Images, settings: PatchSettings, generator: torch.Generator
 
 @torch.no_grad()
 def _standardise(features: PatchFeatures, images: Images) -> None:
-    """Mean and deviation of the pooled features over ``images``, summed about the first image for precision."""
-    device = features.mean.device
-    total = torch.zeros(features.width, dtype=torch.float64, device=device)
-    squares = torch.zeros_like(total)
-    origin: Tensor | None = None
-    for some in torch.split(torch.arange(len(images)), IMAGES):
-        values = features.pooled(images.batch(some).to(device).float() / 255).double()
-        origin = values[0] if origin is None else origin
-        values = values - origin
-        total += values.sum(0)
-        squares += values.square().sum(0)
-    assert origin is not None
-    mean = total / len(images)
-    features.mean.copy_(origin + mean)
-    features.deviation.copy_((squares / len(images) - mean.square()).clamp_min(0).sqrt())
+    """Mean and deviation of the pooled features over some of the images."""
+    pixels = images.batch(evenly_spaced(len(images), STANDARD)).to(features.mean.device).float() / 255
+    deviation, mean = torch.std_mean(features.pooled(pixels).double(), 0, correction=0)
+    features.mean.copy_(mean)
+    features.deviation.copy_(deviation)
 
 
 SIDE = 32
