@@ -19,6 +19,7 @@ from torch import Tensor
 
 from adagauss.errors import CheckpointError
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from tests.contracts.toy import taught, toy_images
 from tests.faults.budget import budget, some
 
 TENSORS = {
@@ -204,3 +205,16 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         tensors: dict[str, Tensor] = {"sound": torch.ones(3), "mean": torch.tensor([0.0, bad, 1.0])}
         with pytest.raises(CheckpointError, match="1 of 3 numbers of mean"):
             require_finite(tensors, tmp_path)
+
+
+def test_many_updates_of_known_classes_do_not_lengthen_the_record(tmp_path: Path) -> None:
+    learner, data = taught("exact", 1), toy_images().of_classes(["zero", "one"])
+    sizes = []
+    for _ in range(3):
+        for _ in range(3):
+            learner.learn(data)
+        learner.save(tmp_path / "learner")
+        with (tmp_path / "learner").open("rb") as file:
+            header = file.read(8 + int.from_bytes(file.read(8), "little"))
+        sizes.append(header.count(b"[") + header.count(b"{"))
+    assert sizes[0] == sizes[1] == sizes[2]

@@ -25,7 +25,7 @@ from torch import Tensor
 from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import LearnerState
+from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.folders import PHOTO_SIZE
@@ -172,7 +172,7 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     counts[columns] = part.sums.counts.to(runtime.device)
     evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
-    after = LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+    after = LearnerState(known.network, known.memory, states, add_tasks(known.tasks, tuple(task))).eval()
     learner._replace(known, after)
     if part.scale is not None:
         learner.scale = merge_pixel_scales(learner.scale, part.scale)

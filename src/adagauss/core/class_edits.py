@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
-from adagauss.core.learner_state import LearnerState
+from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import ResizeMode
@@ -104,7 +104,7 @@ class ClassEdits:
         if theirs.memory.means.device != self.runtime.device:
             theirs = self.runtime.place(copy.deepcopy(theirs))
         check_features(before.network.extractor, theirs.network.extractor)
-        tasks = (*before.tasks, *theirs.tasks)
+        tasks = add_tasks(before.tasks, *theirs.tasks)
         if not before.classes or not theirs.classes:
             one = before if before.classes else theirs
             return self._replace(before, LearnerState(one.network, one.memory, one.states, tasks).eval())

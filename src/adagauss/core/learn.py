@@ -19,7 +19,7 @@ from adagauss.core.calibration import ClassSummary
 from adagauss.core.class_edits import ClassEdits, check_known
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, check_labels, check_size
+from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
 from adagauss.core.linalg import by_rows
 from adagauss.core.predictor import PredictionBatch, finite
 from adagauss.core.state import State
@@ -137,7 +137,10 @@ def learn_task(
         states.update({f"representation/{name}": state for name, state in left.items()})
 
     kept = {name: state for name, state in states.items() if state is not None}
-    after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
+    tasks = (*before.tasks, tuple(data.classes))
+    if len(network.head.blocks) <= len(before.network.head.blocks):  # the outputs of a task belong to its record
+        tasks = add_tasks(before.tasks, tuple(data.classes))
+    after = LearnerState(network, memory, kept, tasks)
     runtime.processes.sync(after)
     return after, report
 

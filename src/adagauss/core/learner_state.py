@@ -28,8 +28,8 @@ from adagauss.utils.runtime import Runtime
 class LearnerState(nn.Module):
     """Everything learned after some tasks. It is immutable: a further task or a change of the classes makes a new one.
 
-    ``tasks`` are the classes of each task that are still known. A task may repeat a class, and is empty if all of its
-    classes were forgotten. Labels are stored as facts next to the tensors.
+    ``tasks`` are the classes of each task that are still known; see `add_tasks`. A task may repeat a class, and is
+    empty if all of its classes were forgotten. Labels are stored as facts next to the tensors.
     """
 
     def __init__(
@@ -163,6 +163,21 @@ class LearnerState(nn.Module):
                 raise ValueError("the scores of the classifier are not finite")
             if scores.shape[1] != len(classes):
                 raise ValueError(f"the classifier has {scores.shape[1]} classes, but {len(classes)} were taught")
+
+
+Tasks = tuple[tuple[Label, ...], ...]
+
+
+def add_tasks(tasks: Tasks, *later: tuple[Label, ...]) -> Tasks:
+    """Add tasks to a record. A task without new classes adds nothing, so that the record of many updates stays small.
+
+    >>> add_tasks((("cat", "dog"),), ("dog",), ("dog", "owl"))
+    (('cat', 'dog'), ('dog', 'owl'))
+    """
+    for task in later:
+        if not tasks or not {label for known in tasks for label in known}.issuperset(task):
+            tasks = (*tasks, task)
+    return tasks
 
 
 def single_image_classes(state: LearnerState) -> list[Label]:

@@ -85,6 +85,12 @@ class ModelInfo(BaseModel):
     """The running or next job, if any."""
 
 
+class Problem(BaseModel):
+    """The reason for an error status."""
+
+    detail: str
+
+
 class Forget(BaseModel):
     """Classes to forget."""
 
@@ -111,8 +117,12 @@ def _body(*fields: str, **others: Any) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}, **others}}}
 
 
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem} for status in statuses}
+
+
 ONE_PICTURE = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
-router = APIRouter(prefix="/api")
+router = APIRouter(prefix="/api", responses=_problems(400, 401, 403, 408, 413, 422, 429, 503))
 
 
 async def _server(request: Request) -> Server:
@@ -125,7 +135,13 @@ Served = Annotated[Server, Depends(_server)]
 """The server as a dependency of a route."""
 
 
-@router.post("/predict", openapi_extra=_body("pictures", **ONE_PICTURE), tags=["read"], summary="Classify pictures")
+@router.post(
+    "/predict",
+    openapi_extra=_body("pictures", **ONE_PICTURE),
+    responses=_problems(409, 415),
+    tags=["read"],
+    summary="Classify pictures",
+)
 async def predict(
     request: Request,
     server: Served,
@@ -182,19 +198,25 @@ def jobs(server: Served) -> list[Job]:
     return server.jobs
 
 
-@router.get("/jobs/{job}", tags=["jobs"], summary="State of a job")
+@router.get("/jobs/{job}", responses=_problems(404), tags=["jobs"], summary="State of a job")
 async def job_state(job: str, server: Served) -> Job:
     """In the state ``done`` the change is saved on disk."""
     return server.job(job)
 
 
-@router.delete("/jobs/{job}", tags=["jobs"], summary="Cancel a job")
+@router.delete("/jobs/{job}", responses=_problems(404), tags=["jobs"], summary="Cancel a job")
 async def stop_job(job: str, server: Served) -> Job:
     """A cancelled job leaves the model unchanged. A job that is already saving completes."""
     return server.cancel(job)
 
 
-@router.get("/download/model", tags=["read"], summary="The model file", response_class=FileResponse)
+@router.get(
+    "/download/model",
+    response_class=FileResponse,
+    responses=_problems(409) | {200: {"content": {"application/octet-stream": {}}}},
+    tags=["read"],
+    summary="The model file",
+)
 async def download(server: Served) -> FileResponse:
     """Readable with `IncrementalClassifier.load`."""
     _taught(server)
@@ -214,7 +236,12 @@ async def metrics() -> PlainTextResponse:
 
 
 @router.post(
-    "/teach", status_code=202, tags=["change"], openapi_extra=_body("label", "pictures"), summary="Teach classes"
+    "/teach",
+    status_code=202,
+    openapi_extra=_body("label", "pictures"),
+    responses=_problems(409, 415),
+    tags=["change"],
+    summary="Teach classes",
 )
 async def teach(request: Request, server: Served) -> Job:
     """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
