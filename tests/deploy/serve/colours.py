@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -97,9 +98,26 @@ Serve = Callable[..., TestClient]
 
 @contextmanager
 def serving(path: Path, base: str = "http://127.0.0.1:8000", **settings: Any) -> Iterator[TestClient]:
-    """A client of a server of this model, in this process."""
+    """A client of a server of this model, in this process, that compares every response with the OpenAPI document."""
     settings.setdefault("limits", Limits(changes=1000.0))
-    with TestClient(make_app(Server(Store(path), **settings)), base_url=base) as client:
+    app = make_app(Server(Store(path), **settings))
+    documented = {
+        (method.upper(), re.sub(r"{\w+}", "[^/]+", route)): operation["responses"].keys()
+        for route, operations in app.openapi()["paths"].items()
+        for method, operation in operations.items()
+    }
+
+    def compare(response: Any) -> None:
+        request = response.request
+        for (method, route), statuses in documented.items():
+            if method == request.method and re.fullmatch(route, request.url.path):
+                assert str(response.status_code) in statuses
+        if response.status_code >= 400 and request.url.path.startswith("/api/"):
+            response.read()
+            assert isinstance(response.json()["detail"], str)
+
+    with TestClient(app, base_url=base) as client:
+        client.event_hooks = {"response": [compare]}
         yield client
 
 

@@ -31,6 +31,7 @@ from adagauss.deploy.serve.security import (
     Access,
     ApiError,
     Connection,
+    Limits,
     SecurityMiddleware,
     client_address,
     is_loopback,
@@ -108,11 +109,13 @@ class Rename(BaseModel):
 
 def _body(*fields: str, **others: Any) -> dict[str, Any]:
     """Describe a form that the route reads itself, without writing pictures to disk."""
-    items = {"pictures": {"type": "string", "format": "binary"}, "label": {"type": "string"}}
+    label = {"type": "string", "minLength": 1, "maxLength": Limits.name}
+    items = {"label": label, "pictures": {"type": "string", "format": "binary"}}
     schema = {
         "type": "object",
         "required": fields,
-        "properties": {name: {"type": "array", "items": items[name]} for name in fields},
+        "properties": {name: {"type": "array", "minItems": 1, "items": items[name]} for name in fields},
+        "additionalProperties": False,
     }
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}, **others}}}
 
