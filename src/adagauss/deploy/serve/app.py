@@ -31,7 +31,6 @@ from adagauss.deploy.serve.security import (
     Access,
     ApiError,
     Connection,
-    Limits,
     SecurityMiddleware,
     client_address,
     is_loopback,
@@ -109,7 +108,7 @@ class Rename(BaseModel):
 
 def _body(*fields: str, **others: Any) -> dict[str, Any]:
     """Describe a form that the route reads itself, without writing pictures to disk."""
-    label = {"type": "string", "minLength": 1, "maxLength": Limits.name}
+    label = {"type": "string", "minLength": 1}
     items = {"label": label, "pictures": {"type": "string", "format": "binary"}}
     schema = {
         "type": "object",
