@@ -108,8 +108,7 @@ class Rename(BaseModel):
 
 def _body(*fields: str, **others: Any) -> dict[str, Any]:
     """Describe a form that the route reads itself, without writing pictures to disk."""
-    label = {"type": "string", "minLength": 1}
-    items = {"label": label, "pictures": {"type": "string", "format": "binary"}}
+    items = {"label": {"type": "string"}, "pictures": {"type": "string", "format": "binary"}}
     schema = {
         "type": "object",
         "required": fields,
