@@ -162,9 +162,8 @@ def huge(tensor: Tensor) -> Tensor:
         ("exact", "parts.classifier.choice.weights", negated, "weighted below zero"),
         ("ranpac", "parts.classifier.random.drawn", huge, "random features are not those"),
         ("dsal", "parts.classifier.main.gram", negated, "a sum of squares is negative"),
-        ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance is negative"),
-        ("ewc", "parts.representation/terms/ewc.classes", negated, "number of classes is negative"),
-        ("pass", "parts.representation/terms/prototypes.radius", negated, "radius is negative"),
+        ("ewc", "parts.representation/terms/ewc.fisher", negated, "fisher holds numbers below zero"),
+        ("pass", "parts.representation/terms/prototypes.radius", negated, "radius holds numbers below zero"),
     ],
 )
 def test_an_impossible_number_is_refused_with_its_reason(

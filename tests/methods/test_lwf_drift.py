@@ -55,7 +55,7 @@ def moved_task(weight: Tensor, shift: Tensor) -> tuple[CurrentTask, ClassGaussia
     return now, banks[0], banks[1]
 
 
-@pytest.mark.parametrize("drift", [SDC(), SDC(sigma=None, normalize=False), ADC(candidates=20)], ids=repr)
+@pytest.mark.parametrize("drift", [SDC(), SDC(normalize=False), ADC(candidates=20)], ids=repr)
 def test_means_follow_a_translation_exactly(drift: Drift) -> None:
     now, memory, truth = moved_task(torch.eye(S), SHIFT)
     moved = drift.move(memory, now)
@@ -99,18 +99,11 @@ def test_sdc_moves_each_mean_with_the_images_around_it() -> None:
     torch.testing.assert_close(moved, drift[[0, 50]])
 
 
-@pytest.mark.parametrize("sigma", [0.01, 0.2, None])
-def test_sdc_weights_sum_to_one_however_far_the_mean_is(sigma: float | None) -> None:
+@pytest.mark.parametrize("sigma", [0.01, 0.2])
+def test_sdc_weights_sum_to_one_however_far_the_mean_is(sigma: float) -> None:
     points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)).double()
     weights = kernel_weights(torch.stack([points[0], points[0] + 1e4]), points, sigma)
     torch.testing.assert_close(weights.sum(1), torch.ones(2, dtype=torch.float64))
-
-
-def test_sdc_with_median_width_does_not_depend_on_the_scale_of_features() -> None:
-    points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)).double()
-    torch.testing.assert_close(
-        kernel_weights(points[:3], points, None), kernel_weights(1000 * points[:3], 1000 * points, None)
-    )
 
 
 def test_sdc_in_blocks_of_classes_equals_sdc_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,21 +270,11 @@ class CalibrationStats(State):
         "score_gaps": "cb",
         "margins": "cb",
         "distances": "cb",
-        "distance_start": "",
+        "distance_start": "",  # the first of the features whose distances were counted
         "confusions": "q3",
     }
 
-    learned: Tensor
-    images: Tensor
-    fitted: Tensor
-    among: Tensor
-    nll: Tensor
-    runner_up_nll: Tensor
-    score_gaps: Tensor
-    margins: Tensor
-    distances: Tensor
-    distance_start: Tensor
-    """The first of the features whose distances were counted: the last group that scores depended on."""
+    non_negative = ("learned", "images", "among", "score_gaps", "margins", "distances")
     confusions: Tensor
 
     def __init__(self, classes: int = 0) -> None:
@@ -307,8 +297,6 @@ class CalibrationStats(State):
         super().check()
         self.require(self.score_gaps.shape[1] == BINS, "its histograms have another number of bins")
         self.require(self.nll.shape[1] == TEMPERATURE_COUNT, "it has other temperatures")
-        for name in ("learned", "images", "among", "score_gaps", "margins", "distances"):
-            self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
         self.require(self.confusions.shape[1] == 3, "its confusions are not pairs of classes with a count")
         true, predicted, counts = self.confusions.long().T
         self.require(counts > 0, "it has confusions of no image")

@@ -35,19 +35,18 @@ class ClassGaussians(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    counts: Tensor
+    means: Tensor
+    packed: Tensor
 
     def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
-        super().__init__()
+        widths = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}
+        means = torch.zeros(0, size, dtype=torch.float64, device=device)
+        counts = torch.zeros(0, dtype=torch.long, device=device)
+        super().__init__(counts=counts, means=means, packed=means.new_zeros(0, widths[covariance]))
         self.size = size
         self.covariance: CovarianceKind = covariance
-        widths = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}
         self.labels: list[Label] = []
-        self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
-        self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
-        self.register_buffer("packed", torch.zeros(0, widths[covariance], dtype=torch.float64, device=device))
-        self.counts: Tensor
-        self.means: Tensor
-        self.packed: Tensor
 
     def pack(self, matrices: Tensor) -> Tensor:
         """(..., S, S) covariances as the (..., k) rows that are stored."""

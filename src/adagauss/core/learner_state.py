@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adagauss.backbones import BackboneConfig, Network, build_extractor
+from adagauss.backbones import Network, build_extractor
 from adagauss.core.calibration import CalibrationStats
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.predictor import Predictor
@@ -261,19 +261,6 @@ SPARE = 2**22
 """Numbers that a network may have beyond those in the file."""
 
 
-def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a network that is far larger than the file, or that has another number of channels."""
-    size = _network_size(method.backbone, facts.shape, facts.mean, facts.std)
-    if size is None:
-        return
-    channels, numbers = size
-    if {len(facts.input.mean), len(facts.input.std)} != {channels}:
-        raise DataError(f"its network takes {channels} channels, and images are prepared for another number")
-    found = sum(tensor.numel() for tensor in tensors.values())
-    if numbers > found + SPARE:
-        raise DataError(f"its network would have {numbers:,} numbers, and the file holds {found:,}")
-
-
 class _SkipInit(TorchFunctionMode):
     """Skips the initialisation of weights, for which torch would load its compiler on the meta device."""
 
@@ -283,21 +270,23 @@ class _SkipInit(TorchFunctionMode):
         return args[0] if function in (Tensor.normal_, Tensor.uniform_) else function(*args, **(kwargs or {}))
 
 
-@lru_cache(maxsize=32)
-def _network_size(
-    backbone: BackboneConfig, shape: tuple[int, int, int], mean: tuple[float, ...], std: tuple[float, ...]
-) -> tuple[int, int] | None:
-    """Channels and number of parameters of a network, without allocating it; None if that is impossible."""
-    if ":" in backbone.name:  # a network of another library, which may download its description
-        return None
+def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a network that is far larger than the file, or that has another number of channels."""
+    if ":" in method.backbone.name:  # a network of another library, which may download its description
+        return
     try:
-        with torch.device("meta"), _SkipInit():
-            network = build_extractor(backbone, shape, mean, std, False)
+        with torch.device("meta"), _SkipInit():  # nothing is allocated
+            network = build_extractor(method.backbone, facts.shape, facts.mean, facts.std, False)
     except AdagaussError:
         raise
     except Exception:  # a network that cannot be built on the meta device
-        return None
-    return network.mean.numel(), sum(tensor.numel() for tensor in network.state_dict().values())
+        return
+    channels, numbers = network.mean.numel(), sum(tensor.numel() for tensor in network.state_dict().values())
+    if {len(facts.input.mean), len(facts.input.std)} != {channels}:
+        raise DataError(f"its network takes {channels} channels, and images are prepared for another number")
+    found = sum(tensor.numel() for tensor in tensors.values())
+    if numbers > found + SPARE:
+        raise DataError(f"its network would have {numbers:,} numbers, and the file holds {found:,}")
 
 
 def check_labels(labels: Sequence[Label]) -> None:

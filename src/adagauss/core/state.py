@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,13 @@ class State(nn.Module):
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
 
+    non_negative: ClassVar[tuple[str, ...]] = ()
+    """Saved buffers that hold no negative number."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...
+
     def __init__(self, **buffers: Tensor | None) -> None:
         super().__init__()
         for name, axes in self.dims.items():
@@ -59,6 +66,8 @@ class State(nn.Module):
             buffer = self.get_buffer(name)
             if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
                 raise DataError(f"{name} of {type(self).__name__} holds NaN or infinite numbers")
+            if name in self.non_negative:
+                self.require(buffer >= 0, f"{name} holds numbers below zero")
             for letter, size in zip(letters, buffer.shape, strict=True):
                 known, other = sizes.setdefault(letter, (size, name))
                 if known != size:

@@ -58,9 +58,6 @@ class RidgeStream(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
-    gram: Tensor
-    cross: Tensor
-    weight: Tensor
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be sums over images."""
@@ -97,7 +94,6 @@ class AnalyticScorer(Scorer):
     """ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp with Z = f·B, and the sums that W comes from; ACIL has one stream."""
 
     dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
-    expansion: Tensor
 
     def __init__(
         self, expansion: Tensor, main: RidgeStream, compensation: RidgeStream | None = None, amount: float = 0.0

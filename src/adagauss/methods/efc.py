@@ -95,7 +95,6 @@ class MeasuredMatrix(SharedState):
     """E at the end of a task, over all outputs of that time."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
-    matrix: Tensor
 
 
 class PrototypeCrossEntropy(Term):

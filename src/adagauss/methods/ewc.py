@@ -152,12 +152,7 @@ class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters."""
 
     dims: ClassVar[Mapping[str, str]] = {"fisher": "w"}
-    fisher: Tensor
-
-    def check(self) -> None:
-        """Raise a `DataError` if this cannot be an importance of weights."""
-        super().check()
-        self.require(self.fisher >= 0, "an importance is negative")
+    non_negative = ("fisher",)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         state_dict.pop(f"{prefix}classes", None)  # version 0.2.0 counted the classes

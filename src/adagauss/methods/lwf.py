@@ -21,8 +21,7 @@ SDC (CVPR 2020), semantic drift compensation:
     w_ci = exp(−‖F_{t−1}(x_i) − μ_c‖² / 2σ²) over the task's images
     μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)) / Σ_i w_ci
 The paper trains its embedding with a triplet loss; later work, and this method, use LwF. Its σ is for features that are
-unit vectors, so the kernel measures distances between unit vectors here too. ``drift.sigma=null`` takes σ from the
-median distance.
+unit vectors, so the kernel measures distances between unit vectors here too.
 
 LDC (ECCV 2024), learnable drift compensation:
     W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t
@@ -66,18 +65,13 @@ CLASS_BLOCK = 64
 """Number of classes whose distances to all images are computed at once."""
 
 
-def kernel_weights(means: Tensor, points: Tensor, sigma: float | None) -> Tensor:
+def kernel_weights(means: Tensor, points: Tensor, sigma: float) -> Tensor:
     """(C, N) weights exp(−‖x_i − μ_c‖² / 2σ²), each row summing to 1.
 
-    A softmax subtracts the smallest distance first, so that far-away means do not underflow to 0/0. Without σ, 2σ² is
-    each class's median squared distance: the kernel then has the scale of the features.
+    A softmax subtracts the smallest distance first, so that far-away means do not underflow to 0/0.
     """
     distances = torch.cdist(points, means).square().T
-    if sigma is None:
-        width = distances.median(dim=1, keepdim=True).values.clamp_min(torch.finfo(distances.dtype).tiny)
-    else:
-        width = distances.new_tensor(2 * sigma**2)
-    return torch.softmax(-distances / width, dim=1)
+    return torch.softmax(-distances / distances.new_tensor(2 * sigma**2), dim=1)
 
 
 class SDC(Drift):
@@ -89,8 +83,7 @@ class SDC(Drift):
     """
 
     kind = "sdc"
-    sigma: PositiveFloat | None = 0.2
-    """None: from the median distance of each class."""
+    sigma: PositiveFloat = 0.2
     normalize: bool = True
     views: NonNegativeInt = 0
     """Number of augmented copies of the task; 0: the plain images."""

@@ -90,9 +90,6 @@ class BayesScorer(Scorer):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    matrices: Tensor
-    offsets: Tensor
-    bias: Tensor
 
     def __init__(self, tukey: float | None, normalize: bool, **buffers: Tensor) -> None:
         super().__init__(**buffers)
@@ -139,7 +136,6 @@ class NearestMeanScorer(Scorer):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"means": "cs"}
-    means: Tensor
 
     def __init__(self, means: Tensor | None, normalize: bool) -> None:
         super().__init__(means=means)
@@ -244,8 +240,6 @@ class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     dims: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
-    weight: Tensor
-    bias: Tensor
 
     def __init__(self, weight: Tensor | None = None, bias: Tensor | None = None, normalize: bool = False) -> None:
         super().__init__(weight=weight, bias=bias)

@@ -209,15 +209,10 @@ class Radius(SharedState):
     """r, one number."""
 
     dims: ClassVar[Mapping[str, str]] = {"radius": ""}
-    radius: Tensor
+    non_negative = ("radius",)
 
     def __init__(self, radius: Tensor | None = None) -> None:
         super().__init__(radius=torch.zeros((), dtype=torch.float64) if radius is None else radius)
-
-    def check(self) -> None:
-        """Raise a `DataError` if this cannot be a radius."""
-        super().check()
-        self.require(self.radius >= 0, "a radius is negative")
 
 
 def radius(features: Tensor, targets: Tensor) -> Tensor:
