@@ -22,23 +22,9 @@ from adagauss.experiments.environment import environment
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
-from tests.experiments.test_runner import Listening, metrics_of
+from tests.experiments.runs import EPOCHS, SMALL, Listening, metrics_of, quick_config
 
-SETTINGS = {"representation.first.epochs": 1, "representation.later.epochs": 1, "backbone.name": "convnet"}
-CONFIG = make_config("finetune", StreamConfig(dataset="digits", sizes=(2, 1), classes=3), settings=SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("runs") / "started"
-    run(CONFIG, path)
-    return path
-
-
-@pytest.fixture
-def copied(started: Path, tmp_path: Path) -> Path:
-    shutil.copytree(started, tmp_path / "run")
-    return tmp_path / "run"
+CONFIG = quick_config("finetune")
 
 
 def with_part(part: str, change: Callable[[LabelledImages], LabelledImages]) -> Dataset:
@@ -75,13 +61,13 @@ def other_label(part: LabelledImages) -> LabelledImages:
     ],
 )
 def test_changed_data_are_refused_and_named(
-    copied: Path, part: str, change: Callable[[LabelledImages], LabelledImages], named: str
+    finished: Path, part: str, change: Callable[[LabelledImages], LabelledImages], named: str
 ) -> None:
-    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(CheckpointError, match="was started on other data") as raised:
-        run(CONFIG, copied, resume=True, dataset=with_part(part, change))
+        run(CONFIG, finished, resume=True, dataset=with_part(part, change))
     assert named in str(raised.value)
-    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
 def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
@@ -91,7 +77,7 @@ def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(file)
     stream = StreamConfig(dataset=f"folder:{tmp_path / 'photos'}", sizes=(2, 1), image_size=8)
-    config = make_config("finetune", stream, settings={**SETTINGS, "augmentation.resized_crop": False})
+    config = make_config("finetune", stream, settings={**SMALL, **EPOCHS, "augmentation.resized_crop": False})
     run(config, tmp_path / "run")
     run(config, tmp_path / "run", resume=True)
     shutil.copy(tmp_path / "photos/train/a/0.png", tmp_path / "photos/train/a/new.png")
@@ -102,11 +88,11 @@ def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(environment()))
-def test_every_difference_of_the_environment_is_reported(copied: Path, key: str) -> None:
-    file = copied / "environment.json"
+def test_every_difference_of_the_environment_is_reported(finished: Path, key: str) -> None:
+    file = finished / "environment.json"
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: "something else"}))
     reporter = Listening()
-    run(CONFIG, copied, resume=True, reporter=reporter)
+    run(CONFIG, finished, resume=True, reporter=reporter)
     (heard,) = reporter.heard
     assert f"{'code' if key == 'source' else key} (something else, now " in heard
     assert "so its numbers may differ" in heard
@@ -114,13 +100,13 @@ def test_every_difference_of_the_environment_is_reported(copied: Path, key: str)
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "null", '"text"', "[" * 100_000])
 @pytest.mark.parametrize("name", ["environment.json", "data.json", "origins.json"])
-def test_a_damaged_file_next_to_the_results_is_reported(copied: Path, name: str, content: str) -> None:
-    (copied / name).write_text(content, encoding="utf-8")
+def test_a_damaged_file_next_to_the_results_is_reported(finished: Path, name: str, content: str) -> None:
+    (finished / name).write_text(content, encoding="utf-8")
     reporter = Listening()
-    run(CONFIG, copied, resume=True, reporter=reporter)
+    run(CONFIG, finished, resume=True, reporter=reporter)
     assert [f"{name} is missing or damaged" in heard for heard in reporter.heard] == [True] * (name != "origins.json")
-    assert metrics_of(copied)
-    assert isinstance(RunFolder(copied).origins, dict)
+    assert metrics_of(finished)
+    assert isinstance(RunFolder(finished).origins, dict)
 
 
 class Removing(Reporter):

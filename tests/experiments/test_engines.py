@@ -12,6 +12,7 @@ from adagauss.errors import AdagaussError, ConfigError, WorkerError
 from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import Workers, run_grid
 from adagauss.experiments.run import Run
+from tests.experiments.runs import SMALL
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
@@ -19,7 +20,9 @@ LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    (result,) = run_grid("finetune", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1).results["finetune"]
+    (result,) = run_grid("finetune", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1, settings=SMALL).results[
+        "finetune"
+    ]
     return result
 
 
@@ -34,7 +37,7 @@ def test_an_engine_gives_the_numbers_of_this_process(
     if engine in LIBRARIES:
         pytest.importorskip(LIBRARIES[engine])
     with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=1) as executor:
-        grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, workers=Workers(executor, 1))
+        grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, settings=SMALL, workers=Workers(executor, 1))
     assert grid.results["finetune"][0].matrix == alone.matrix
 
 

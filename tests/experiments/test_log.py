@@ -9,32 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
-from adagauss.experiments.config import make_config
 from adagauss.experiments.logs import LOG, RunLog
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
-from adagauss.utils.progress import Reporter
-
-STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
-
-
-class Messages(Reporter):
-    """Stores messages."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.texts.append(text)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("run")
-    run(make_config("adagauss", STREAM, epochs=2), path)
-    return path
+from tests.experiments.runs import Listening, quick_config
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -42,30 +21,32 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_run_logs_losses_per_epoch_and_accuracies_per_task(finished: Path) -> None:
-    found = rows(finished)
+def test_a_run_logs_losses_per_epoch_and_accuracies_per_task(adagauss_run: Path) -> None:
+    found = rows(adagauss_run)
     losses = [row for row in found if (row["what"], row["name"]) == ("training", "cross_entropy")]
     assert [(row["task"], row["epoch"], row["step"]) for row in losses] == [
         ("1", "1", "1"),
         ("1", "2", "2"),
         ("2", "1", "3"),
         ("2", "2", "4"),
+        ("3", "1", "5"),
+        ("3", "2", "6"),
     ]
-    history = RunFolder(finished).evaluation(1)[1].history
+    history = RunFolder(adagauss_run).evaluation(1)[1].history
     assert float(losses[3]["value"]) == history[1]["cross_entropy"]
-    result = Run.open(finished)
+    result = Run.open(adagauss_run)
     accuracy = {(row["task"], row["name"]): float(row["value"]) for row in found if row["what"] == "accuracy"}
-    assert [accuracy["1", "all"], accuracy["2", "all"]] == list(result.curve)
+    assert [accuracy[task, "all"] for task in "123"] == list(result.curve)
     assert accuracy["2", "task 1"] == result.matrix[1][0]
     assert any(row["what"] == "adapter" for row in found)
 
 
-def test_a_resumed_run_adds_what_is_missing(finished: Path, tmp_path: Path) -> None:
-    before = (finished / LOG).read_bytes()
-    shutil.copytree(finished, tmp_path / "run")
+def test_a_resumed_run_adds_what_is_missing(adagauss_run: Path, tmp_path: Path) -> None:
+    before = (adagauss_run / LOG).read_bytes()
+    shutil.copytree(adagauss_run, tmp_path / "run")
     lines = before.decode().splitlines(keepends=True)
-    (tmp_path / "run" / LOG).write_text("".join(lines[:-3]), encoding="utf-8")  # without the last accuracies
-    run(make_config("adagauss", STREAM, epochs=2), tmp_path / "run", resume=True)
+    (tmp_path / "run" / LOG).write_text("".join(lines[:-4]), encoding="utf-8")  # without the last accuracies
+    run(quick_config(), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / LOG).read_bytes() == before
 
 
@@ -91,16 +72,16 @@ def test_an_epoch_that_is_repeated_is_logged_once_and_a_line_that_was_cut_off_is
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path) -> None:
     (tmp_path / LOG).mkdir()
-    messages = Messages()
+    messages = Listening()
     with RunLog(RunFolder(tmp_path), reporter=messages) as log:
         log.epoch("task 1: training", 0, {"a": 1.0})
-    assert ["goes on without a log" in text for text in messages.texts] == [True]
+    assert ["goes on without a log" in text for text in messages.heard] == [True]
 
 
 def test_a_logger_that_is_not_installed_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(ConfigError, match=r"pip install 'adagauss\[tensorboard\]'"):
-        run(make_config("frozen", STREAM), tmp_path / "run", logger="tensorboard")
+        run(quick_config("frozen"), tmp_path / "run", logger="tensorboard")
     assert not (tmp_path / "run").exists()
 
 

@@ -26,6 +26,7 @@ from adagauss.experiments.protocols import PROTOCOLS, SCALES, Protocol, protocol
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods
+from tests.experiments.runs import SMALL
 
 CIFAR_10_TASKS = [10] * 10
 
@@ -196,7 +197,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
 
 def _run_grid(out: Path) -> dict[str, list[Run]]:
     stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
-    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3).results
+    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=2, settings=SMALL).results
 
 
 def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(

@@ -1,4 +1,4 @@
-"""Run folders: resume after a real kill, locks, damaged files, and the oracle of an uninterrupted run."""
+"""Run folders: resume after a real kill, locks, damaged files, and the oracle of an adagauss_run run."""
 
 from __future__ import annotations
 
@@ -6,33 +6,21 @@ import json
 import shutil
 import sys
 import time
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import pytest
 import torch
 
 from adagauss import cli
 from adagauss.core.config import plain
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
-from adagauss.utils.progress import Reporter
-from tests.processes import event, started
-
-SETTINGS = {
-    "representation.first.epochs": 4,
-    "representation.later.epochs": 4,
-    "drift.recipe.epochs": 4,
-    "drift.samples": 200,
-    "drift.views": 1,
-}
+from tests.experiments.runs import Listening, comparable, metrics_of, quick_config
+from tests.processes import started
 
 
 def resume_with_snapshots(path: Path) -> None:
@@ -42,31 +30,8 @@ def resume_with_snapshots(path: Path) -> None:
     cli.main()
 
 
-def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
-    stream = StreamConfig(dataset="digits", sizes=(2, 2, 1), classes=5)
-    settings = SETTINGS if method == "adagauss" else {k: v for k, v in SETTINGS.items() if k.startswith("repr")}
-    return make_config(method, stream, settings={**settings, **changes})
-
-
-def comparable(result: Run) -> dict[str, Any]:
-    """The stored metrics without measured times."""
-    stored = result.stored_metrics()
-    return {**stored, "cost": result.cost.model_dump(exclude={"seconds", "cpu_seconds", "images_per_second"})}
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("runs") / "whole"
-    run(quick_config(), path)
-    return path
-
-
-def metrics_of(path: Path) -> dict[str, Any]:
-    return comparable(Run.open(path))
-
-
-def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
-    result = Run.open(uninterrupted)
+def test_metrics_name_protocol_and_configuration(adagauss_run: Path) -> None:
+    result = Run.open(adagauss_run)
     assert result.protocol.tasks == (2, 2, 1)
     assert result.digest == quick_config().digest()
     assert len(result.matrix) == 3
@@ -74,38 +39,30 @@ def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"protocol": {"classes": [[1], 2]}}', None])
-def test_a_run_is_read_without_its_metrics_file(text: str | None, uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_run_is_read_without_its_metrics_file(text: str | None, adagauss_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    copytree(uninterrupted, path)
+    copytree(adagauss_run, path)
     (path / "metrics.json").unlink()
     if text is not None:
         (path / "metrics.json").write_text(text, encoding="utf-8")
-    assert comparable(Run.open(path)) == metrics_of(uninterrupted)
+    assert comparable(Run.open(path)) == metrics_of(adagauss_run)
 
 
-def test_stored_metrics_are_those_of_the_run(uninterrupted: Path) -> None:
-    stored = json.loads((uninterrupted / "metrics.json").read_text(encoding="utf-8"))
-    assert stored == json.loads(json.dumps(Run.open(uninterrupted).stored_metrics()))
+def test_stored_metrics_are_those_of_the_run(adagauss_run: Path) -> None:
+    stored = json.loads((adagauss_run / "metrics.json").read_text(encoding="utf-8"))
+    assert stored == json.loads(json.dumps(Run.open(adagauss_run).stored_metrics()))
 
 
-def test_folders_that_hold_no_run_are_skipped_with_the_reason(uninterrupted: Path, tmp_path: Path) -> None:
-    runs, skipped = open_runs([uninterrupted, tmp_path])
-    assert [run.path for run in runs] == [uninterrupted]
+def test_folders_that_hold_no_run_are_skipped_with_the_reason(adagauss_run: Path, tmp_path: Path) -> None:
+    runs, skipped = open_runs([adagauss_run, tmp_path])
+    assert [run.path for run in runs] == [adagauss_run]
     assert [one.path for one in skipped] == [tmp_path]
     assert "no config.yaml" in skipped[0].reason
 
 
-class Listening(Reporter):
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.heard.append(text)
-
-
-def test_a_run_that_other_code_started_is_reported(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_run_that_other_code_started_is_reported(adagauss_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    shutil.copytree(uninterrupted, path)
+    shutil.copytree(adagauss_run, path)
     same, other = Listening(), Listening()
     run(quick_config(), path, resume=True, reporter=same)
     facts = RunFolder(path).read_json_or_nothing("environment.json")
@@ -128,10 +85,13 @@ MOMENTS = (
 
 
 @pytest.mark.nightly
-def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path, uninterrupted: Path) -> None:
+def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path) -> None:
+    lengths = dict.fromkeys(("representation.first.epochs", "representation.later.epochs", "drift.recipe.epochs"), 8)
+    config = quick_config(**lengths)
+    whole = run(config, tmp_path / "whole")
     folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()
-    folder.write_config(_plain(quick_config()))
+    folder.write_config(json.loads(json.dumps(plain(config))))
     for moment in MOMENTS:
         child = started(resume_with_snapshots, folder.path)
         while child.is_alive() and not (folder.path / moment).exists():
@@ -140,28 +100,10 @@ def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path
         child.join()
         assert (folder.path / moment).exists(), f"the child ended before {moment}"
         assert folder.finished_tasks() < 3, "the child finished before it could be killed"
-    assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
-    mine, theirs = (load_tensors(RunFolder(p).checkpoint(2), "learner")[0] for p in (folder.path, uninterrupted))
+    assert comparable(run(config, folder.path, resume=True)) == comparable(whole)
+    mine, theirs = (load_tensors(one.checkpoint(2), "learner")[0] for one in (folder, whole))
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-
-
-def _plain(config: RunConfig) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(json.dumps(plain(config)))
-    return data
-
-
-@pytest.fixture(scope="module")
-def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("finetuned") / "run"
-    run(quick_config("finetune"), path)
-    return path
-
-
-@pytest.fixture
-def finished(finetuned: Path, tmp_path: Path) -> Path:
-    """The folder of a finished run, which a test may damage."""
-    return Path(shutil.copytree(finetuned, tmp_path / "finished"))
 
 
 def test_a_finished_run_is_not_overwritten(finished: Path) -> None:
@@ -180,25 +122,6 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         run(quick_config("finetune"), tmp_path)
 
 
-def hold(path: Path, locked: Event) -> None:
-    """Hold the lock of a run folder until the process is killed."""
-    with RunFolder(path).lock():
-        locked.set()
-        time.sleep(600)
-
-
-def test_a_folder_is_free_once_its_process_is_killed(tmp_path: Path) -> None:
-    locked = event()
-    child = started(hold, tmp_path, locked)
-    assert locked.wait(60)
-    with pytest.raises(CheckpointError, match="in use by another process"), RunFolder(tmp_path).lock():
-        pass
-    child.kill()
-    child.join()
-    with RunFolder(tmp_path).lock():
-        pass
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="a link needs special rights on Windows")
 def test_a_link_in_the_place_of_the_lock_leaves_its_target_alone(tmp_path: Path) -> None:
     target = tmp_path / "thesis.tex"
@@ -210,10 +133,10 @@ def test_a_link_in_the_place_of_the_lock_leaves_its_target_alone(tmp_path: Path)
     assert target.read_text(encoding="utf-8") == "years of work"
 
 
-def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: Path) -> None:
+def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, adagauss_run: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "task-1-training.safetensors").write_bytes(b"not a snapshot")
-    assert comparable(run(quick_config(), tmp_path)) == metrics_of(uninterrupted)
+    assert comparable(run(quick_config(), tmp_path)) == metrics_of(adagauss_run)
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:

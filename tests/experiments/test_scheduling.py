@@ -20,6 +20,7 @@ from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, Workers, run_grid, run_specs
 from adagauss.experiments.run import Run
 from adagauss.utils.progress import LineReporter
+from tests.experiments.runs import SMALL
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 
@@ -43,11 +44,11 @@ def digits() -> Dataset:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
-    return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1).results
+    return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1, settings=SMALL).results
 
 
 def make_specs(out: Path, *names: str) -> list[RunSpec]:
-    config = make_config("frozen", STREAM, epochs=1)
+    config = make_config("frozen", STREAM, epochs=1, settings=SMALL)
     return [RunSpec(name, config, out / name) for name in names]
 
 
@@ -70,7 +71,7 @@ def test_workers_with_another_current_folder_write_into_the_same_run_folder(
 
 
 def test_a_seed_that_is_given_twice_is_run_and_counted_once(tmp_path: Path) -> None:
-    grid = run_grid("frozen", [0, 0], STREAM, tmp_path, epochs=1)
+    grid = run_grid("frozen", [0, 0], STREAM, tmp_path, epochs=1, settings=SMALL)
     assert len(grid.results["frozen"]) == 1
 
 
@@ -83,6 +84,7 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
             STREAM,
             tmp_path,
             epochs=1,
+            settings=SMALL,
             workers=Workers(executor, reporter=LineReporter(Console(file=out, width=200))),
         )
     assert list(grid.results) == ["finetune", "frozen"]
@@ -143,7 +145,7 @@ def test_runs_on_different_data_are_not_compared(
             return super().submit(fn, *args, **kwargs)
 
     with pytest.raises(DataError, match="read different data"):
-        run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, workers=Workers(Other()))
+        run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, settings=SMALL, workers=Workers(Other()))
     grid_module._load.cache_clear()
 
 

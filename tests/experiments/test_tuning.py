@@ -60,7 +60,7 @@ def test_neither_test_images_nor_later_tasks_are_read(
 ) -> None:
     pytest.importorskip("optuna")
     # Fingerprints, by which a resumed run knows its data, read all images.
-    monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
+    monkeypatch.setattr("adagauss.experiments.runner.fingerprints", lambda _: {"none": "0"})
     train, learned = recorded(digits.train)
     test, tested = recorded(digits.test)
     search = Search(make_config("fecam", STREAM, epochs=1), (TIED,), ValidationSplit(tasks=2))

@@ -14,23 +14,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from adagauss.distributed.launch import _end_with
 from adagauss.errors import ConfigError
 from adagauss.experiments.engines import WorkerProcesses
-
-DEADLINE = 240.0
-"""Seconds after which a test gives up."""
+from tests.experiments.holding import DEADLINE, hold
 
 
 def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def hold(folder: str) -> None:
-    """Hold a lock until this process is ended."""
-    with FileLock(f"{folder}/lock"):
-        (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
-        time.sleep(2 * DEADLINE)
 
 
 def until(true: Callable[[], bool]) -> bool:
@@ -69,49 +59,34 @@ def test_one_that_is_killed_does_not_break_the_others(two: WorkerProcesses, tmp_
     assert until(lambda: gone(pid)), "stopping does not wait for the work"
 
 
-def child_of_a_killed(code: str, folder: Path) -> int:
-    """The process that `code` started and that wrote its number to `folder`, after `code`'s own process is killed."""
-    (folder / "parent.py").write_text(code, encoding="utf-8")
+WORKER = "WorkerProcesses(1).submit(hold, {folder!r}).result()"
+LEARNER = "get_context('spawn').Process(target=hold, args=({folder!r}, os.getpid())).start()"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("work", [WORKER, LEARNER], ids=["worker", "distributed"])
+def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(work: str, tmp_path: Path) -> None:
+    lines = (
+        "import os, signal",
+        "from multiprocessing import get_context",
+        "from adagauss.experiments.engines import WorkerProcesses",
+        "from tests.experiments.holding import hold",
+        "if __name__ == '__main__':",
+        "    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background",
+        f"    {work.format(folder=str(tmp_path))}",
+    )
+    (tmp_path / "parent.py").write_text("\n".join(lines), encoding="utf-8")
     paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-    parent = subprocess.Popen([sys.executable, folder / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
+    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
     try:
-        assert until((folder / "pid").exists)
+        assert until((tmp_path / "pid").exists)
     finally:
         parent.kill()
         parent.wait()
-    return int((folder / "pid").read_text(encoding="ascii"))
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_path: Path) -> None:
-    code = (
-        "from adagauss.experiments.engines import WorkerProcesses\n"
-        "from tests.experiments.test_workers import hold\n"
-        f"if __name__ == '__main__': WorkerProcesses(1).submit(hold, {str(tmp_path)!r}).result()\n"
-    )
-    pid = child_of_a_killed(code, tmp_path)
+    pid = int((tmp_path / "pid").read_text(encoding="ascii"))
     assert until(lambda: gone(pid))
     with FileLock(tmp_path / "lock", timeout=10):
         pass
-
-
-def attended(folder: str, parent: int) -> None:
-    (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
-    _end_with(parent)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_process_that_learns_with_others_ends_after_the_one_that_started_it(tmp_path: Path) -> None:
-    code = (
-        "import multiprocessing, os, signal\n"
-        "from tests.experiments.test_workers import attended\n"
-        "if __name__ == '__main__':\n"
-        "    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background\n"
-        "    context = multiprocessing.get_context('spawn')\n"
-        f"    context.Process(target=attended, args=({str(tmp_path)!r}, os.getpid())).start()\n"
-    )
-    pid = child_of_a_killed(code, tmp_path)
-    assert until(lambda: gone(pid))
 
 
 def test_no_processes_are_refused() -> None:

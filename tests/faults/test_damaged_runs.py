@@ -13,7 +13,7 @@ from adagauss.experiments.config import make_config
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
-from tests.experiments.test_runner import metrics_of, quick_config
+from tests.experiments.runs import metrics_of, quick_config
 
 SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}
 CONFIG = quick_config("finetune", **SHORT)

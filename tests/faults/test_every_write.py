@@ -22,7 +22,7 @@ from adagauss.utils import files
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.files import TEMPORARY
 from tests.contracts.toy import same, state, taught
-from tests.experiments.test_runner import metrics_of
+from tests.experiments.runs import metrics_of
 from tests.faults.budget import TORTURE
 from tests.faults.injection import FULL, KILL, Disk, KilledError, every_write, faulty
 
