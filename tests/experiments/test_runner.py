@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 import torch
@@ -86,7 +87,9 @@ MOMENTS = (
 
 @pytest.mark.nightly
 def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path) -> None:
-    lengths = dict.fromkeys(("representation.first.epochs", "representation.later.epochs", "drift.recipe.epochs"), 8)
+    lengths: dict[str, Any] = dict.fromkeys(
+        ("representation.first.epochs", "representation.later.epochs", "drift.recipe.epochs"), 8
+    )
     config = quick_config(**lengths)
     whole = run(config, tmp_path / "whole")
     folder = RunFolder(tmp_path / "killed")
