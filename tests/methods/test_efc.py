@@ -138,7 +138,7 @@ def second_task(taught: Learner) -> CurrentTask:
 def step_of(now: CurrentTask, memory: ClassGaussians, size: int = 10) -> Step:
     images = now.data.images.batch(torch.arange(25, 25 + size)).float() / 255
     targets = now.data.targets[25 : 25 + size]
-    return Step(images, targets, now, memory, torch.Generator().manual_seed(0), now.network.extractor)
+    return Step(images, targets, now, memory, torch.Generator().manual_seed(0), now.network.extractor.learned)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     (0.826, 0.945)
     """
     low, high = binomtest(correct, count).proportion_ci(method="wilson")
-    return low, high
+    return float(low), float(high)
 
 
 def calibration_error(predictions: Sequence[LabelledPrediction]) -> float:

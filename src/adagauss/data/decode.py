@@ -73,6 +73,7 @@ def decode_image(
     may also be an open binary stream.
     """
     with _opened(path) as image:
+        _check_scans(image)  # before `draft`, which reduces the size but not the time of a scan
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
         image.draft(None, (2 * size, 2 * size))
