@@ -79,6 +79,18 @@ def test_examples_of_the_reference_run() -> None:
     assert outcome.failed == 0
 
 
+def test_programs_of_the_notebooks_fit_the_library(tmp_path: Path) -> None:
+    """`make docs` executes them; here their names and types are checked."""
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.md")):
+        cells = re.findall(r"```{code-cell}[^\n]*\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+        assert cells, path
+        (tmp_path / f"{path.stem}_notebook.py").write_text("\n".join(cells), encoding="utf-8")
+    options = ["--allow-untyped-defs", "--cache-dir", str(ROOT / ".mypy_cache")]
+    command = [sys.executable, "-m", "mypy", *options, str(tmp_path)]
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stdout
+
+
 @pytest.mark.parametrize("name", ["your_data", "write_a_method"])
 def test_programs_of_a_page_run(name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
