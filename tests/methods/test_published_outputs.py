@@ -7,6 +7,7 @@ the published functions, run unchanged in float64 (FeCAM: float32).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adagauss.analytic.classifier import AnalyticClassifier
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.rules import Ridge
+from adagauss.backbones import IncrementalHead
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.train import Sampler, make_optimizer
+from adagauss.core.train import Sampler
 from adagauss.methods.acil import Analytic
 from adagauss.methods.base import make_method
 from adagauss.methods.dpcr import DualProjection, task_map
-from adagauss.methods.efc import PrototypeCrossEntropy, Rebalanced, feature_matrix, metric_weights
+from adagauss.methods.efc import MeasuredMatrix, Rebalanced, feature_matrix, metric_weights
 from adagauss.methods.fetril import pseudo_features
 from adagauss.methods.lwf import kernel_weights
 from adagauss.methods.pass_ import upper_bound_logits
 from adagauss.methods.ssre import SelectiveCrossEntropy, SelectiveDistillation, fold_norms, fold_parallel
 from adagauss.parts.classifiers import MemoryClassifier
+from adagauss.parts.representation import Step
 from adagauss.parts.terms import anti_collapse, logit_distillation, radius
 from adagauss.utils.runtime import Runtime
 
@@ -46,6 +52,16 @@ def bank_of(means: Tensor, covariances: Tensor, count: int = 10) -> ClassGaussia
     features = torch.cat([wave(count, means.shape[1], phase=label) for label in range(len(means))])
     bank.add(features, [label for label in range(len(means)) for _ in range(count)])
     return bank.with_statistics(means, covariances)
+
+
+def head_of(*blocks: Tensor) -> IncrementalHead:
+    """Outputs without biases, one block of given weights for each task."""
+    head = IncrementalHead(blocks[0].shape[1], bias=False).double()
+    for weight in blocks:
+        head.grow(len(weight))
+        head.blocks[-1] = head.blocks[-1].double()
+        head.blocks[-1].get_parameter("weight").data = weight
+    return head
 
 
 def distances(method: str, preset: str | None, bank: ClassGaussians, points: Tensor) -> Tensor:
@@ -135,59 +151,54 @@ def test_losses_of_efc_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     Four images, two of the previous batch and two prototypes; two old classes and three new ones.
     """
     method = make_method("efc")
-    weight = torch.cat([wave(2, 4, phase=1.0), wave(3, 4, phase=2.0)])
-    features = wave(6, 4, phase=5.0)
-    head = SimpleNamespace(
-        current=lambda x: x @ weight[2:].T,
-        seen=lambda x, auxiliary=False: x @ weight.T,
-        classes=5,
-        sizes=[(2, 0), (3, 0)],
-    )
+    head = head_of(wave(2, 4, phase=1.0), wave(3, 4, phase=2.0))
     monkeypatch.setattr(Sampler, "draw", lambda self, labels, generator: wave(4, 4, phase=4.0)[labels])
-    bank = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4))
-    fake: Any = SimpleNamespace(
-        targets=torch.tensor([0, 1, 2, 0]),
-        features=features[:4],
-        previous_features=wave(4, 4, phase=5.3),
-        memory=bank,
-        now=SimpleNamespace(classes=(2, 3, 4), network=SimpleNamespace(head=head)),
-        generator=torch.Generator().manual_seed(0),
-    )
-    terms = method.representation.terms
-    current = terms["cross_entropy"].loss(fake)
+    memory, features = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4)), wave(6, 4, phase=5.0)
+    old = SimpleNamespace(extractor=SimpleNamespace(learned=lambda images: wave(4, 4, phase=5.3)))
+    network = SimpleNamespace(head=head, extractor=SimpleNamespace(frozen=lambda images: images))
+    now: Any = SimpleNamespace(classes=(2, 3, 4), network=network, previous=old)
+
+    def step(images: Tensor, *targets: int) -> Step:
+        return Step(images, torch.tensor(targets), now, memory, torch.Generator().manual_seed(0), lambda maps: maps)
+
+    terms, this = method.representation.terms, step(features[:4], 0, 1, 2, 0)
+    current = terms["cross_entropy"].loss(this)
     assert current is not None
     same(current, [2.95549212])
-    matrix: Any = SimpleNamespace(matrix=torch.tensor(EFM, dtype=torch.float64))
-    monkeypatch.setattr("adagauss.methods.efc.as_state", lambda before, kind: matrix)
-    in_metric: Any = terms["feature_matrix"].start(fake.now, bank, matrix)
-    same(in_metric(fake), [0.859429256])
-    live: Any = terms["pr_ace"].start(fake.now, bank, None)
-    assert isinstance(terms["pr_ace"], PrototypeCrossEntropy)
-    live._last = fake
-    previous_batch = SimpleNamespace(targets=torch.tensor([1, 2]), features=features[4:])
-    monkeypatch.setattr("adagauss.methods.efc._real", lambda step, wanted: previous_batch)
-    monkeypatch.setattr("adagauss.methods.efc.replace", lambda step: step)
-    same(live(fake), [3.12827017])
+    in_metric = terms["feature_matrix"].loss(this, MeasuredMatrix(matrix=torch.tensor(EFM, dtype=torch.float64)))
+    assert in_metric is not None
+    same(in_metric, [0.859429256])
+    live = terms["pr_ace"].start(now, memory, None)
+    live.begin_epoch()
+    live(step(torch.cat([features[4:], features[:2]]), 1, 2, 0, 0))  # two of these images are forwarded again
+    joint = live(this)
+    assert joint is not None
+    same(joint, [3.12827017])
 
 
-def test_rebalancing_of_efcpp() -> None:
+def test_rebalancing_of_efcpp(monkeypatch: pytest.MonkeyPatch) -> None:
     """ElasticFeatPlusPlus.py:233, ``balance_head``: three epochs at rate 0.1 on nine fixed features."""
-    recipe = Rebalanced().recipe
-    layer = nn.Linear(4, 4, bias=False).double()
-    layer.load_state_dict({"weight": torch.cat([wave(2, 4, phase=1.0), wave(2, 4, phase=2.0)])})
-    features = torch.cat([wave(5, 4), wave(4, 4, phase=3.0)])
-    targets = torch.tensor([2, 3, 2, 3, 2, 0, 1, 0, 1])
+    part = make_method("efc++").classifier
+    assert isinstance(part, Rebalanced)
+    recipe = part.recipe
     assert (recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay) == (50, 256, 1e-3, 5e-4)
-    optimizer = make_optimizer(recipe, [{"params": list(layer.parameters()), "lr": 0.1}])
-    for _ in range(3):
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(layer(features), targets))
-        optimizer.step()
+    monkeypatch.setattr(Sampler, "draw", lambda self, labels, generator: wave(4, 4, phase=3.0)[[0, 2, 1, 3]])
+    head, runtime = head_of(wave(2, 4, phase=1.0), wave(2, 4, phase=2.0)), Runtime(seed=0)
+    now: Any = SimpleNamespace(
+        classes=(2, 3),
+        targets=torch.tensor([0, 1, 0, 1, 0]),
+        features=lambda view: wave(5, 4),
+        network=SimpleNamespace(head=head),
+        runtime=runtime,
+        name="task 2",
+    )
+    memory = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4), count=2)
+    part.with_changes(recipe=recipe.with_changes(epochs=3, learning_rate=0.1)).fit(memory, now, None)
     published = [
         0.894570149, -0.697823366, 0.811205996, -0.252816595, -0.202134282, 0.920590274, -0.729037692, 0.890863454,
         0.566524637, -0.854596309, 0.945280499, 0.507275743, 0.422671628, 0.778919775, -0.936282146, 0.376024425,
     ]  # fmt: skip
-    same(layer.weight, published)
+    same(head.class_parameters()[0], published)
 
 
 # Impression2805/CVPR21_PASS 8b799939e8a8 and Impression2805/IL2A 0f849f135d68
@@ -263,6 +274,30 @@ def test_two_streams_of_dsal() -> None:
         0.0596250021, 0.253372694, 0.220336386, 0.263530986, 1.20535723, 0.309751778, -0.687817211, 0.0847493978,
     ]  # fmt: skip
     same(analytic_scores(part, wave(2, 4, phase=3.0)), published)
+
+
+# RanPAC/RanPAC 012927f86e8d, RanPAC.py
+
+
+def test_ridge_of_ranpac_at_the_published_strength() -> None:
+    """Lines 122 to 126 and 138: sums, and a solution at λ = 0.1, which ``optimise_ridge_parameter`` chooses here.
+
+    That function takes one of 17 powers of ten by the squared error on the last fifth of the images; the method here
+    compares relative strengths ν by leave-one-out.
+    """
+    part = make_method("ranpac").classifier
+    assert isinstance(part, AnalyticClassifier)
+    expansion, targets = wave(4, 5, phase=2.0), torch.arange(10) % 3
+    features = (wave(10, 4) @ expansion).relu()
+    sums = MomentSums(5)
+    sums.add_(features, targets)
+    strength = 0.1 * 10 / float(features.square().sum(0).mean())
+    ridge = part.rules[0]
+    assert isinstance(ridge, Ridge)
+    weight, bias = replace(ridge, strength=strength).solve(sums)
+    assert not bias.any()
+    published = [0.494746714, 0.176401953, -0.0846586781, 0.871867374, -0.313032429, 0.582854901]
+    same((wave(2, 4, phase=3.0) @ expansion).relu() @ weight.double(), published, 1e-5)
 
 
 # dipamgoswami/ADC 157278e3727f, models/lwf.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ OLD_BACKBONES = {"still": "frozen"}
 """Names in files of version 0.2.0, and the present ones."""
 NAMED_WEIGHTS = ("imagenet", "random")
 """Values of `BackboneConfig.weights` that do not name a file."""
+VARIANCE_FLOOR = 1e-6
+"""Least variance of a principal component, relative to the largest: others are rounding errors."""
 
 
 class BackboneConfig(Config):
@@ -47,6 +50,8 @@ class BackboneConfig(Config):
     the layers before and after the blocks and all batch-norm statistics."""
     train_bottleneck: bool = True
     """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
+    bottleneck_init: Literal["random", "pca"] = "random"
+    """``pca``: the bottleneck starts as the principal components of the first task's features, with unit variance."""
     mirror: bool = False
     """Predict from the mean features of an image and its horizontal flip; analytic methods learn from it, too."""
     options: Config | None = None
@@ -128,6 +133,8 @@ class Extractor(nn.Module):
         self.mirror = config.mirror
         self.train_blocks = _block_count(config, trunk)
         """How many of the last blocks learn; None for all."""
+        self.fixed = self.train_blocks == 0
+        """Whether only the bottleneck learns: the features before it never change."""
         if self.train_blocks is not None:
             trunk.requires_grad_(False)
             for block in self._learning_blocks():
@@ -169,12 +176,37 @@ class Extractor(nn.Module):
     def frozen(self, images: Tensor) -> Tensor:
         """The output of the layers that never learn, for `learned`: the same in the network before the task."""
         with torch.no_grad():
-            return self.trunk.frozen((resized(images, self.input_size) - self.mean) / self.std, self.train_blocks)
+            pixels = (resized(images, self.input_size) - self.mean) / self.std
+            maps: Tensor = self.trunk(pixels) if self.fixed else self.trunk.frozen(pixels, self.train_blocks)
+            return maps
 
     def learned(self, maps: Tensor) -> Tensor:
         """Features from the output of `frozen`."""
-        features: Tensor = self.bottleneck(self.trunk.learned(maps, self.train_blocks))
+        features: Tensor = self.bottleneck(maps if self.fixed else self.trunk.learned(maps, self.train_blocks))
         return features
+
+    def without_bottleneck(self) -> Extractor:
+        """An extractor with the same trunk that returns its features."""
+        twin = copy.copy(self)
+        twin._modules = {**self._modules, "bottleneck": nn.Identity()}
+        twin.size = self.trunk.width
+        return twin
+
+    @torch.no_grad()
+    def init_pca(self, features: Tensor) -> None:
+        """Start the bottleneck as the principal components of the trunk's ``features``, each with unit variance.
+
+        Components without variance keep their random weights.
+        """
+        assert isinstance(self.bottleneck, nn.Linear)
+        variances, directions = torch.linalg.eigh(torch.cov(features.double().T))
+        variances, directions = variances.flip(0)[: self.size], directions.T.flip(0)[: self.size]
+        # The largest entry is positive, as in scikit-learn: eigenvectors have no sign of their own.
+        directions = directions * directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()
+        chosen = torch.nonzero(variances > VARIANCE_FLOOR * variances[0]).flatten()
+        weight = directions[chosen] / variances[chosen].sqrt().unsqueeze(1)
+        self.bottleneck.weight[chosen] = weight.to(self.bottleneck.weight)
+        self.bottleneck.bias[chosen] = -(weight @ features.double().mean(0)).to(self.bottleneck.bias)
 
     def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Features used for prediction: with ``mirror``, the mean over an image and its horizontal flip.

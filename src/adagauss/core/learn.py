@@ -95,6 +95,8 @@ def learn_task(
     with report.clock("representation"):
         if now.first:
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
+            if method.backbone.bottleneck_init == "pca" and method.backbone.features is not None:
+                network.extractor.init_pca(training.trunk_features())
         trained = method.representation.fit(training, before.memory, of_terms)
         report.history = trained.history
         now.clear_features()
@@ -227,9 +229,10 @@ class Learner(ClassEdits):
         self.scale = scale
         return report
 
-    def features(self, images: Images) -> Tensor:
-        """(N, S) features of the current network."""
-        return extract_features(self.network.extractor, self.check_shape(images), self.runtime, prediction=True)
+    def features(self, images: Images, bottleneck: bool = True) -> Tensor:
+        """(N, S) features of the current network, or those before the bottleneck."""
+        extractor = self.network.extractor if bottleneck else self.network.extractor.without_bottleneck()
+        return extract_features(extractor, self.check_shape(images), self.runtime, prediction=True)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) calibrated scores of features, columns in the order of `classes`."""

@@ -76,13 +76,21 @@ def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding
 class ImageBatches:
     """Shuffled, augmented batches of a task's images.
 
-    Several processes read only their share of a batch, with random numbers and targets of the whole batch.
+    Several processes read only their share of a batch, with random numbers and targets of the whole batch. With
+    ``cached`` a batch has the cached features of `CurrentTask.trunk_rows` in place of images.
     """
 
     def __init__(
-        self, data: LabelledImages, augmentation: Augmentation, runtime: Runtime, batch_size: int, drop_last: bool
+        self,
+        data: LabelledImages,
+        augmentation: Augmentation,
+        runtime: Runtime,
+        batch_size: int,
+        drop_last: bool,
+        cached: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         self.data = data
+        self.cached = cached
         self.augmentation = augmentation
         self.runtime = runtime
         self.bounds = batch_bounds(len(data), batch_size, drop_last)
@@ -100,6 +108,8 @@ class ImageBatches:
             yield self._read(chosen[rows], changes.of(rows)), self.data.targets[chosen].to(self.runtime.device)
 
     def _read(self, indices: Tensor, changes: Changes) -> Tensor:
+        if self.cached is not None:
+            return self.cached(indices, changes.flips(len(indices)))
         images = self.data.images
         pixels = images.batch(indices) if len(indices) else torch.zeros(0, *images.shape, dtype=torch.uint8)
         return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
@@ -137,6 +147,7 @@ class CurrentTask:
     """The task that this is a part of, made of its images ``rows``."""
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
+    _trunk: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -188,10 +199,46 @@ class CurrentTask:
         if key not in self._features:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
-            features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
+            if self.caches_trunk:
+                with torch.no_grad():
+                    features = network.extractor.learned(self._trunk_view(view))
+            else:
+                features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
             self._check_finite(features)
             self._features[key] = features
         return self._features[key]
+
+    @property
+    def caches_trunk(self) -> bool:
+        """Whether the features before the bottleneck are computed once, for images and mirrored images."""
+        return self.network.extractor.fixed and self.augmentation.only_flips
+
+    def trunk_features(self, view: str = "test") -> Tensor:
+        """Features before the bottleneck of all images (or mirrored images, ``flip``), computed once."""
+        if self.whole is not None:
+            return self.whole.trunk_features(view)[self.rows.to(self.runtime.device)]
+        if view not in self._trunk:
+            trunk = self.network.extractor.without_bottleneck()
+            self._trunk[view] = extract_features(trunk, self.data.images, self.runtime, self._draw(view))
+            self._check_finite(self._trunk[view])
+        return self._trunk[view]
+
+    def trunk_rows(self, rows: Tensor, flips: Tensor) -> Tensor:
+        """Cached features before the bottleneck of some images, mirrored where ``flips`` is true."""
+        if self.whole is not None:
+            return self.whole.trunk_rows(self.rows[rows], flips)
+        plain = self.trunk_features()
+        if not self.augmentation.flip:
+            return plain[rows]
+        return torch.where(flips.to(plain.device)[:, None], self.trunk_features("flip")[rows], plain[rows])
+
+    def _trunk_view(self, view: str | int) -> Tensor:
+        if not isinstance(view, int):
+            return self.trunk_features(view)
+        draw = self._draw(view)
+        assert draw is not None
+        counts = [stop - start for start, stop in feature_batches(self.data.images)]
+        return self.trunk_rows(torch.arange(len(self.data)), torch.cat([draw(count).flips(count) for count in counts]))
 
     def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Positions and features by block, as for prediction.
@@ -225,7 +272,7 @@ class CurrentTask:
     def part(self, rows: Tensor) -> CurrentTask:
         """The task with only some of its images; features are those of the whole task, computed once."""
         data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
-        return replace(self, data=data, whole=self, rows=rows, _features={})
+        return replace(self, data=data, whole=self, rows=rows, _features={}, _trunk={})
 
     def others(self) -> CurrentTask:
         """The images of the task that are not in this part of it."""
@@ -253,6 +300,8 @@ class CurrentTask:
     def clear_features(self) -> None:
         """Clear cached features, after the network has changed."""
         self._features.clear()
+        if not self.network.extractor.fixed:
+            self._trunk.clear()
         if self.whole is not None:
             self.whole.clear_features()
 

@@ -72,6 +72,12 @@ class Augmentation(Config):
         """No augmentation, only the conversion to floats."""
         return cls(crop_padding=0, flip=False)
 
+    @property
+    def only_flips(self) -> bool:
+        """Whether images are at most mirrored."""
+        plain = Augmentation(crop_padding=0, resized_crop_scale=self.resized_crop_scale)
+        return self in (plain, plain.with_changes(flip=False))
+
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augmented float32 images in 0..1 from uint8 images ``(B, C, H, W)``, on the same device."""
         if images.dtype != torch.uint8 or images.ndim != 4:
@@ -131,6 +137,11 @@ class Changes:
         return Changes(
             tuple(Step(change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
         )
+
+    def flips(self, count: int) -> Tensor:
+        """Which of the ``count`` images are mirrored."""
+        chosen = [step.drawn["chosen"] for step in self.steps if step.change is flip_where]
+        return chosen[0] if chosen else torch.zeros(count, dtype=torch.bool)
 
 
 def mirrored(count: int) -> Changes:

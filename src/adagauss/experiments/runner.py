@@ -84,7 +84,7 @@ def run(
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream)
         done = processes.broadcast(lambda: count if folder.finished_tasks() == count else folder.learned_tasks())
-        test = _TestFeatures(stream, not method_info(config.method_name).joint and config.method.is_frozen)
+        test = _TestFeatures(stream, config)
         learner = fresh
         if done < count and (done or fresh is None):
             learner = Learner.load(folder.checkpoint(done - 1), runtime)
@@ -188,11 +188,13 @@ def _begin(
 
 
 class _TestFeatures:
-    """Features of the test images. If the network is frozen, those of a task are computed once for the whole run."""
+    """Features of the test images. Those of frozen layers are computed once for the whole run."""
 
-    def __init__(self, stream: TaskStream, frozen: bool) -> None:
+    def __init__(self, stream: TaskStream, config: RunConfig) -> None:
         self.stream = stream
-        self.frozen = frozen
+        self.learns_bottleneck = not config.method.is_frozen
+        fixed_trunk = config.method.backbone.train_blocks == "none"
+        self.frozen = not method_info(config.method_name).joint and (config.method.is_frozen or fixed_trunk)
         self._features: dict[int, Tensor] = {}
 
     def upto(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, Times]:
@@ -206,11 +208,15 @@ class _TestFeatures:
         tests = [self.stream[task].test for task in range(index + 1)]
         new = [task for task in range(index + 1) if task not in self._features]
         for task in new:
-            self._features[task] = learner.features(tests[task].images)
+            self._features[task] = learner.features(tests[task].images, bottleneck=not self.learns_bottleneck)
         seconds = (_clock() - started) / sum(len(tests[task]) for task in new)
         starts = itertools.accumulate((len(test.classes) for test in tests), initial=0)
         targets = [test.targets + start for test, start in zip(tests, starts, strict=False)]
-        return torch.cat([self._features[task] for task in range(index + 1)]), torch.cat(targets), seconds
+        features = torch.cat([self._features[task] for task in range(index + 1)])
+        if self.learns_bottleneck:
+            with torch.inference_mode():
+                features = learner.network.extractor.learned(features)
+        return features, torch.cat(targets), seconds
 
 
 def _evaluate(learner: Learner, test: _TestFeatures, folder: RunFolder, index: int, report: TaskReport) -> float:

@@ -48,7 +48,8 @@ from adagauss.methods.base import Method, register_method
 from adagauss.parts.representation import Representation
 
 UNTRAINED = tuple(
-    f"backbone.{name}" for name in ("name", "features", "weights", "input_size", "train_blocks", "batch_norm", "stem")
+    f"backbone.{name}"
+    for name in ("name", "features", "weights", "input_size", "train_blocks", "bottleneck_init", "batch_norm", "stem")
 )
 """Settings of a trained network: those of protocols do not apply to methods that train none."""
 

@@ -103,6 +103,8 @@ class PrototypeCrossEntropy(Term):
     Old classes are draws of N(μ_c, Σ_c + εI), given only to the outputs: no gradient reaches the backbone. New classes
     are images of the previous batch, forwarded again. The first batch of an epoch has no previous batch and uses only
     prototypes (published code: only the first batch of a task; but resuming at an epoch must not change the result).
+    The published code draws at most two samples per class, 40 in task 2 and 60 in task 3 of ten tasks of ten classes;
+    from task 4 on as many as the batch has, 64. How many of them are old is random there, and fixed here.
     """
 
     kind = "pr_ace"

@@ -62,6 +62,8 @@ class ParallelConvolutions(Reparameterisation):
         convolutions = adaptable(extractor)
         if not convolutions:
             raise ConfigError("parallel_convolutions need 3x3 convolutions, and this backbone has none: use resnet18")
+        if extractor.fixed:
+            raise ConfigError("parallel_convolutions change the backbone: set backbone.train_blocks=all")
         if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
             raise ConfigError("parallel_convolutions need fixed convolutions: set backbone.batch_norm=frozen")
         return _FoldNorms() if now.first else _Parallel(now, convolutions)

@@ -109,11 +109,13 @@ class Step:
     """Number of images before label augmentation; None without label augmentation."""
     division: Sharding | None = None
     """Which process holds each image; None if this one holds all."""
+    cached: bool = False
+    """Whether ``images`` are the output of the frozen layers."""
 
     @cached_property
     def maps(self) -> Tensor:
         """The output of the frozen layers, which both networks share."""
-        return self.now.network.extractor.frozen(self.images)
+        return self.images if self.cached else self.now.network.extractor.frozen(self.images)
 
     @cached_property
     def features(self) -> Tensor:
@@ -206,8 +208,10 @@ class TaskObjective(Objective):
         reparameterisation: LiveReparameterisation,
         part: Representation,
         recipe: Recipe,
+        cached: bool = False,
     ) -> None:
         super().__init__()
+        self.cached = cached
         self.network = now.network
         self.terms = dict(terms)
         self.parts = nn.ModuleDict({"terms": nn.ModuleDict(terms), "reparameterisation": reparameterisation})
@@ -234,7 +238,9 @@ class TaskObjective(Objective):
         now, memory = self._context
         originals = len(targets)
         images, targets, division = self._enlarged(images, targets)
-        step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals, division)
+        step = Step(
+            images, targets, now, memory, self._generator, self._extract, self._warm, originals, division, self.cached
+        )
         losses = {}
         for name, term in self.terms.items():
             weight = self.part.terms[name].weight
@@ -378,10 +384,13 @@ class Representation(Part):
             now.runtime.place(network)
             reparameterisation = self.reparameterisation.start(now)
             terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
-            objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe)
+            copies = self.label_augmentation.copies(now.first)
+            cached = now.caches_trunk and copies == 1
+            objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe, cached)
             now.runtime.place(objective.parts)
-        batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))
-        batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
+        read = now.trunk_rows if cached else None
+        batch_size = max(1, recipe.batch_size // copies)
+        batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last, read)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
         reparameterisation.settle(now)
         if not self.keep_auxiliary:
