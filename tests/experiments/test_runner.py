@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from adagauss import cli
 from adagauss.core.config import plain
+from adagauss.core.learn import Learner
+from adagauss.data.dataset import load_dataset
+from adagauss.data.images import Images
 from adagauss.errors import CheckpointError
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs
-from adagauss.experiments.runner import run
+from adagauss.experiments.runner import make_stream, run
 from adagauss.utils.checkpoint import load_tensors
 from tests.experiments.runs import Listening, comparable, metrics_of, quick_config
 from tests.processes import started
@@ -162,3 +166,27 @@ def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None
     (tmp_path / "environment.json").write_text('{"adagauss": "0.1.0"}', encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"started with adagauss 0\.1\.0.*start a new run"):
         RunFolder(tmp_path).config  # noqa: B018
+
+
+def test_test_images_pass_once_through_a_backbone_that_never_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {
+        "backbone.train_blocks": "none",
+        "augmentation.crop_padding": 0,
+        "augmentation.policy": "none",
+    }
+    config = quick_config("adagauss", **settings)
+    seen, features = [0], Learner.features
+
+    def count(self: Learner, images: Images, bottleneck: bool = True) -> Tensor:
+        seen[0] += len(images)
+        return features(self, images, bottleneck)
+
+    monkeypatch.setattr(Learner, "features", count)
+    last = run(config, tmp_path / "run").evaluations[-1]
+    assert seen[0] == len(last.true)
+    learner = Learner.load(RunFolder(tmp_path / "run").checkpoint(2))
+    stream = make_stream(config, load_dataset("digits"))
+    found = [learner.scores(features(learner, stream[task].test.images)) for task in range(3)]
+    assert torch.equal(torch.cat(found).argmax(1), last.predicted)
