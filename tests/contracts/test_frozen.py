@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -32,9 +32,9 @@ def test_a_frozen_extractor_sees_each_image_of_a_later_task_once(
     passed: list[int] = []
     forward = Extractor.forward
 
-    def counted(self: Extractor, images: Tensor, *read: Sequence[bool] | None) -> Tensor:
+    def counted(self: Extractor, images: Tensor, *given: Any, **settings: Any) -> Tensor:
         passed.append(len(images))
-        return forward(self, images, *read)
+        return forward(self, images, *given, **settings)
 
     monkeypatch.setattr(Extractor, "forward", counted)
     learner.learn(toy_tasks()[1])

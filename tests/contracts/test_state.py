@@ -167,7 +167,7 @@ def test_predicts_one_whole_state_from_another_thread_while_a_task_is_learned() 
         try:
             while True:
                 stop = done.is_set()
-                seen.append(learner.probabilities(images).shape[1])
+                seen.append(learner.predictions(images).probabilities.shape[1])
                 first.set()
                 if stop:
                     return

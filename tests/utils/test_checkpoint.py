@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -243,8 +244,8 @@ def test_a_learner_goes_on_from_its_file_as_if_it_had_never_stopped(tmp_path: Pa
     loaded = Learner.load(tmp_path / "learner", Runtime(RuntimeConfig(device="cpu")))
     points = some_images(9, ("x", "y")).images
     assert loaded.classes == learner.classes == ["a", "b"]
-    assert torch.equal(loaded.probabilities(points), learner.probabilities(points))
+    assert np.array_equal(loaded.predictions(points).probabilities, learner.predictions(points).probabilities)
     for one in (learner, loaded):
         one.learn(some_images(1, ("c", "d")))
-    assert torch.equal(loaded.probabilities(points), learner.probabilities(points))
+    assert np.array_equal(loaded.predictions(points).probabilities, learner.predictions(points).probabilities)
     assert torch.equal(loaded.memory.packed, learner.memory.packed)

@@ -24,7 +24,7 @@ from adagauss.core.calibration import Fitted, HeldOutScores, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
-from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches, feature_batches
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
@@ -105,7 +105,7 @@ def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expa
             processes.sum_(buffer)
         sums.merge_(own)
     _warn_of_repeats(sums, now, *before)
-    division = divided_batches(feature_batches(now.data.images), now.runtime)
+    division = divided_batches(now.data.images, now.runtime)
     held = Sharding(division.owners[sampled], processes)
     return held.all_gather(torch.cat(waiting)), columns[now.data.targets[sampled]]
 

@@ -165,13 +165,16 @@ class Extractor(nn.Module):
         """Let the backbone learn without labels from the images of the first task."""
         self.trunk.prepare(ResizedImages(images, self.input_size), generator)
 
-    def forward(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Images to features; groups of features that are not ``read`` may be zeros."""
+    def forward(self, images: Tensor, read: Sequence[bool] | None = None, prediction: bool = False) -> Tensor:
+        """Images to features; groups of features that are not ``read`` may be zeros.
+
+        For ``prediction``, a network with ``mirror`` averages over an image and its horizontal flip.
+        """
         # For grey images and a backbone that takes colour, the three-channel mean repeats the grey channel.
         pixels = (resized(images, self.input_size) - self.mean) / self.std
         some = (pixels,) if read is None or len(read) == 1 else (pixels, read)
         features: Tensor = self.bottleneck(self.trunk(*some))
-        return features
+        return (features + self(images.flip(3), read)) / 2 if prediction and self.mirror else features
 
     def frozen(self, images: Tensor) -> Tensor:
         """The output of the layers that never learn, for `learned`: the same in the network before the task."""
@@ -207,14 +210,6 @@ class Extractor(nn.Module):
         weight = directions[chosen] / variances[chosen].sqrt().unsqueeze(1)
         self.bottleneck.weight[chosen] = weight.to(self.bottleneck.weight)
         self.bottleneck.bias[chosen] = -(weight @ features.double().mean(0)).to(self.bottleneck.bias)
-
-    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Features used for prediction: with ``mirror``, the mean over an image and its horizontal flip.
-
-        Groups of features that are not ``read`` may be zeros.
-        """
-        features: Tensor = self(images, read)
-        return (features + self(images.flip(3), read)) / 2 if self.mirror else features
 
     def end_first_task(self) -> None:
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""

@@ -283,7 +283,9 @@ class PatchFeatures(State):
             self.register_buffer(f"cells_{size}", _cells(shape, size, settings), persistent=False)
         self.width = 2 * settings.filters * settings.grid**2
         self.register_buffer("mean", torch.zeros(self.width))
-        self.register_buffer("deviation", torch.ones(self.width))
+        self.register_buffer(
+            "deviation", torch.full((self.width,), 1 - DEVIATION_FLOOR)
+        )  # divides by 1 until `fit_patches`
         self.mean: Tensor
         self.deviation: Tensor
 
@@ -295,10 +297,6 @@ class PatchFeatures(State):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) images in 0..1 to (B, width) features."""
-        return (self.pooled(images) - self.mean) / (self.deviation + DEVIATION_FLOOR)
-
-    def pooled(self, images: Tensor) -> Tensor:
-        """Features before they are standardised."""
         if images.ndim != 4 or tuple(images.shape[1:]) != self.shape:
             raise DataError(
                 f"this dictionary takes images of shape {self.shape} (channels, height, width); "
@@ -308,7 +306,8 @@ class PatchFeatures(State):
         positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.sizes)
         at_once = max(1, NUMBERS // (positions * min(FILTERS, self.settings.filters)))
         blocks = [images] if torch.compiler.is_exporting() else torch.split(images, at_once)
-        return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
+        pooled = torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
+        return (pooled - self.mean) / (self.deviation + DEVIATION_FLOOR)
 
     def _block(self, images: Tensor) -> Tensor:
         """Features of some images: all their patches in one matrix, and some filters at a time."""
@@ -399,7 +398,7 @@ def _learned(images: Images, settings: PatchSettings, generator: torch.Generator
 def _standardise(features: PatchFeatures, images: Images) -> None:
     """Mean and deviation of the pooled features over some of the images."""
     pixels = images.batch(evenly_spaced(len(images), STANDARD)).to(features.mean.device).float() / 255
-    deviation, mean = torch.std_mean(features.pooled(pixels).double(), 0, correction=0)
+    deviation, mean = torch.std_mean(features(pixels).double(), 0, correction=0)
     features.mean.copy_(mean)
     features.deviation.copy_(deviation)
 

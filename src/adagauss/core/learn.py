@@ -10,7 +10,6 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, add_
 from adagauss.core.linalg import by_rows
 from adagauss.core.predictor import PredictionBatch, finite
 from adagauss.core.state import State
-from adagauss.core.task import CurrentTask, extract_features
+from adagauss.core.task import FEATURE_BATCH, SMALL_SIDE, CurrentTask, extract_features
 from adagauss.core.train import History
 from adagauss.data.decode import ResizeMode
 from adagauss.data.images import (
@@ -236,24 +235,30 @@ class Learner(ClassEdits):
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) calibrated scores of features, columns in the order of `classes`."""
-        predictor = self.state.predictor
+        state = self.state
         with torch.inference_mode():
-            return finite(by_rows(lambda rows: predictor.from_features(rows).scores, features))
+            return finite(state.evidence.calibration(by_rows(state.scorer, features)))
 
+    @torch.inference_mode()
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
         """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
-        return self.state.predictor.predict(self.check_shape(images), self.runtime, reporter or self.runtime.reporter)
+        predictor, runtime = self.state.predictor, self.runtime
+        _, height, width = self.check_shape(images).shape
+        at_once = max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
+        parts = []
+        with (reporter or runtime.reporter).progress("features", len(images)) as advance:
+            for start in range(0, max(1, len(images)), at_once):
+                rows = torch.arange(start, min(start + at_once, len(images)))
+                pixels = images.batch(rows).to(runtime.device).float().div_(255)
+                parts.append(predictor(pixels.contiguous(memory_format=runtime.memory_format)))
+                advance(step=len(rows))
+        scores, p_value = (torch.cat(one) for one in zip(*parts, strict=True))
+        return PredictionBatch(predictor.classes, finite(scores)[:, predictor.order], p_value, predictor.sets)
 
     def predict(self, images: Images) -> list[Label]:
         """Return the most probable class of each image."""
         labels: list[Label] = self.predictions(images).labels().tolist()
         return labels
-
-    def probabilities(self, images: Images) -> Tensor:
-        """(N, C) class probabilities, columns in the order of `classes`."""
-        predictor = self.state.predictor
-        found = predictor.predict(self.check_shape(images), self.runtime, self.runtime.reporter)
-        return torch.softmax(found.scores[:, np.argsort(predictor.order)].double(), dim=1)
 
     def summary(self) -> list[ClassSummary]:
         """Calibration statistics of each class."""
@@ -293,7 +298,7 @@ class Learner(ClassEdits):
             learner.network.extractor.restore_input(stored["input"])
             if learner.tasks:  # detects parts of a network that do not belong together
                 with torch.inference_mode():
-                    learner.network.extractor.averaged_over_flips(torch.zeros(1, *facts.shape, device=runtime.device))
+                    learner.network.extractor(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
         # The digest of random features has any value; `restored` has checked it.

@@ -1,4 +1,4 @@
-"""The one prediction path: images → `Predictor` → `PredictionBatch`. Python, command line, REST and ONNX all use it."""
+"""The one prediction path: pixels → `Predictor` → `PredictionBatch`. Python, command line, REST and ONNX all use it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from adagauss.backbones import Extractor
 from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginScore
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer
-from adagauss.data.images import Images, Label
+from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import Runtime
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None
 """Target false-positive rate of unknown-class detection; True for `FALSE_POSITIVE_RATE`, None or False for off."""
 FALSE_POSITIVE_RATE = 0.05
-AT_ONCE, SMALL_SIDE = 256, 56
-"""Images that are predicted at once up to this side in pixels; fewer larger ones, to bound memory."""
 
 
 class Scores(NamedTuple):
@@ -70,28 +66,10 @@ class Predictor(nn.Module):
                 self.read = tuple(read or first == start for read, first in zip(self.read, starts, strict=False))
 
     def forward(self, images: Tensor) -> Scores:
-        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
-
-    def from_features(self, features: Tensor) -> Scores:
-        """Score features with one call of the scorer."""
+        features = self.extractor(images, self.read, prediction=True)
         scores: Tensor = self.scorer(features)
         distances = None if self.distance is None else self.distance(features)
         return Scores(self.calibration(scores), self.p_value(self.margin(features, scores), distances))
-
-    @torch.inference_mode()
-    def predict(self, images: Images, runtime: Runtime, reporter: Reporter) -> PredictionBatch:
-        """Predict uint8 images, a block of them at a time."""
-        _, height, width = images.shape
-        at_once = max(8, min(AT_ONCE, AT_ONCE * SMALL_SIDE**2 // (height * width)))
-        parts = [self.from_features(torch.zeros(0, self.extractor.size, device=runtime.device))]
-        with reporter.progress("features", len(images)) as advance:
-            for start in range(0, len(images), at_once):
-                rows = torch.arange(start, min(start + at_once, len(images)))
-                pixels = images.batch(rows).to(runtime.device).float().div_(255)
-                parts.append(self(pixels.contiguous(memory_format=runtime.memory_format)))
-                advance(step=len(rows))
-        scores, p_value = (torch.cat(one) for one in zip(*parts, strict=True))
-        return PredictionBatch(self.classes, finite(scores)[:, self.order], p_value, self.sets)
 
 
 def finite(scores: Tensor) -> Tensor:
@@ -140,15 +118,19 @@ class PredictionBatch:
     def labels(self, unknown: Unknown = None) -> Array:
         """Return the most probable class of each image; with ``unknown``, objects with None for rejected images."""
         winners: Array = self.classes[self.probabilities.argmax(1)]
-        rate = false_positive_rate(unknown)
-        if rate is None:
+        if unknown is None or unknown is False:
             return winners
         labels = np.array(winners.tolist(), dtype=object)
-        labels[self.is_unknown(rate)] = None
+        labels[self.is_unknown(unknown)] = None
         return labels
 
-    def is_unknown(self, rate: float) -> npt.NDArray[np.bool_]:
+    def is_unknown(self, unknown: Unknown) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, at this false-positive rate."""
+        if unknown is None or unknown is False:
+            return np.zeros(len(self.scores), dtype=bool)
+        rate = FALSE_POSITIVE_RATE if unknown is True else unknown
+        if not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
+            raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
         return np.asarray((self.ood_score() > 1 - rate).cpu().numpy())
 
     def ood_score(self) -> Tensor:
@@ -163,24 +145,8 @@ class PredictionBatch:
 
     def named(self, names: Sequence[str], top: int, unknown: Unknown = None) -> list[Prediction]:
         """Return one `Prediction` per image, with its ``top`` classes."""
-        labels, classes = self.labels(unknown).tolist(), self.classes.tolist()
-        predictions = []
-        for name, label, row in zip(names, labels, self.probabilities, strict=True):
+        classes, predictions = self.classes.tolist(), []
+        for name, rejected, row in zip(names, self.is_unknown(unknown), self.probabilities, strict=True):
             best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]
-            predictions.append(Prediction(name, label, best[0][1], best))
+            predictions.append(Prediction(name, None if rejected else best[0][0], best[0][1], best))
         return predictions
-
-
-def false_positive_rate(unknown: Unknown) -> float | None:
-    """Return the target false-positive rate, or None if unknown-class detection is off.
-
-    >>> false_positive_rate(True), false_positive_rate(0.01), false_positive_rate(None)
-    (0.05, 0.01, None)
-    """
-    if unknown is None or unknown is False:
-        return None
-    if unknown is True:
-        return FALSE_POSITIVE_RATE
-    if not isinstance(unknown, int | float | np.floating) or not 0 < unknown < 1:
-        raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
-    return float(unknown)

@@ -33,6 +33,36 @@ def feature_batches(images: Images) -> list[tuple[int, int]]:
     return batch_bounds(len(images), size, drop_last=False)
 
 
+def features_by_batch(
+    extractor: Extractor,
+    images: Images,
+    runtime: Runtime,
+    draw: Draw | None = None,
+    *,
+    prediction: bool = False,
+    divided: bool = True,
+    title: str = "features",
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield positions and features of each batch, in evaluation mode and without gradients.
+
+    Nothing is cached: features may be too large to be stored for a whole task. With ``divided``, each of several
+    processes gets only its share of every batch.
+    """
+    was_training = extractor.training
+    extractor.eval()
+    with runtime.reporter.progress(title, len(images)) as advance:
+        for start, stop in feature_batches(images):
+            own = runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
+            changes = None if draw is None else draw(stop - start).of(own)
+            if len(own):
+                pixels = (changes or to_float)(images.batch(start + own).to(runtime.device))
+                with torch.no_grad():
+                    found = extractor(pixels.contiguous(memory_format=runtime.memory_format), prediction=prediction)
+                yield start + own, found
+            advance(step=stop - start)
+    extractor.train(was_training)
+
+
 def extract_features(
     extractor: Extractor,
     images: Images,
@@ -46,30 +76,14 @@ def extract_features(
     Several processes divide every batch, and all get all features. ``prediction`` returns the features used for
     prediction.
     """
-    was_training = extractor.training
-    extractor.eval()
-    rows = []
-    forward = extractor.averaged_over_flips if prediction else extractor
-    bounds, alone = feature_batches(images), runtime.processes.alone
-    with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
-        for start, stop in bounds:
-            chosen, changes = torch.arange(start, stop), None if draw is None else draw(stop - start)
-            if not alone:
-                own = runtime.processes.divide(stop - start).rows
-                chosen, changes = chosen[own], None if changes is None else changes.of(own)
-            if len(chosen):
-                pixels = (changes or to_float)(images.batch(chosen).to(runtime.device))
-                rows.append(forward(pixels.contiguous(memory_format=runtime.memory_format)).float())
-            advance("", step=stop - start)
-    extractor.train(was_training)
-    # A clone made outside inference mode can be used in training.
-    found = torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
-    return found if alone else divided_batches(bounds, runtime).all_gather(found)
+    parts = [torch.empty(0, extractor.size, device=runtime.device)]
+    parts += [rows.float() for _, rows in features_by_batch(extractor, images, runtime, draw, prediction=prediction)]
+    return divided_batches(images, runtime).all_gather(torch.cat(parts))
 
 
-def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding:
-    """The process of each image if every batch is divided."""
-    owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
+def divided_batches(images: Images, runtime: Runtime) -> Sharding:
+    """The process of each image if every batch of `feature_batches` is divided."""
+    owners = [runtime.processes.divide(stop - start).owners for start, stop in feature_batches(images)]
     return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
 
 
@@ -241,26 +255,18 @@ class CurrentTask:
         return self.trunk_rows(torch.arange(len(self.data)), torch.cat([draw(count).flips(count) for count in counts]))
 
     def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positions and features by block, as for prediction.
-
-        Nothing is cached: features may be too large to be stored for a whole task. With ``divided``, each of several
-        processes gets only its share of every block.
-        """
-        extractor = self.network.extractor.eval()
-        bounds = feature_batches(self.data.images)
-        with self.runtime.reporter.progress(f"{self.name}: features", len(self.data)) as advance:
-            for start, stop in bounds:
-                own = self.runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
-                rows = start + own
-                if not len(rows):
-                    continue
-                images = to_float(self.data.images.batch(rows).to(self.runtime.device))
-                images = images.contiguous(memory_format=self.runtime.memory_format)
-                with torch.no_grad():
-                    features = extractor.averaged_over_flips(images)
-                self._check_finite(features)
-                yield rows, features
-                advance("", step=stop - start)
+        """Positions and features for prediction, batch by batch; see `features_by_batch`."""
+        found = features_by_batch(
+            self.network.extractor,
+            self.data.images,
+            self.runtime,
+            prediction=True,
+            divided=divided,
+            title=f"{self.name}: features",
+        )
+        for rows, features in found:
+            self._check_finite(features)
+            yield rows, features
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
         """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
