@@ -3,9 +3,11 @@
     python -m benchmarks.serve_load                      # a small model: image patches of 32 × 32 pixels
     python -m benchmarks.serve_load --rate 400           # more requests a second
     python -m benchmarks.serve_load --idle               # nothing is taught meanwhile
+    python -m benchmarks.serve_load --silent 200         # 200 more connections are open and send nothing
 
 Requests are sent at a fixed rate whether or not earlier ones were answered, over a few connections; the time of one is
-counted from the moment it was due. The client runs on the same cores as the server.
+counted from the moment it was due. The client runs on the same cores as the server. The CPU time of the server depends
+less on other programs of the machine than these times; only with --idle is all of it spent on predictions.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ class Load:
     """What was measured."""
 
     seconds: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+    """CPU seconds of the server."""
     errors: int = 0
     taught: int = 0
     while_teaching: int = 0
@@ -61,7 +65,7 @@ class Connection:
         answer = (await self._reader.readuntil(b"\r\n\r\n")).decode()
         length = re.search(r"content-length: (\d+)", answer, re.IGNORECASE)
         content = await self._reader.readexactly(int(length[1]) if length else 0)
-        return int(answer.split()[1]), json.loads(content)
+        return int(answer.split()[1]), json.loads(content) if content[:1] == b"{" else content.decode()
 
 
 def picture(kind: int, seed: int) -> bytes:
@@ -132,16 +136,40 @@ async def predict(port: int, load: Load, rate: float, seconds: float, connection
     await asyncio.gather(*(send() for _ in range(connections)))
 
 
+async def stay_silent(port: int) -> None:
+    """Keep one connection open that sends nothing; the server closes it after some seconds."""
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+async def cpu_seconds(port: int) -> float:
+    """CPU time of the server since its start."""
+    _, text = await (await Connection(port).open()).request("GET", "/api/metrics")
+    found = re.search(r"^process_cpu_seconds_total (.*)", text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
+
+
 async def measure(port: int, options: argparse.Namespace) -> tuple[Load, float]:
     load, stop, busy = Load(), asyncio.Event(), asyncio.Event()
+    silent = [asyncio.create_task(stay_silent(port)) for _ in range(options.silent)]
     await predict(port, Load(), options.rate, 1.0, options.connections, busy)  # the first ones only warm up
     teaching = None if options.idle else asyncio.create_task(teach(port, load, options.pictures, stop, busy))
-    started = time.perf_counter()
+    started, before = time.perf_counter(), await cpu_seconds(port)
     await predict(port, load, options.rate, options.seconds, options.connections, busy)
-    took = time.perf_counter() - started
+    took, load.cpu = time.perf_counter() - started, await cpu_seconds(port) - before
     stop.set()
     if teaching is not None:
         await teaching
+    assert not any(task.done() for task in silent)
+    for task in silent:
+        task.cancel()
     return load, took
 
 
@@ -152,6 +180,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--pictures", type=int, default=200, help="pictures of the class that is taught")
     parser.add_argument("--idle", action="store_true", help="teach nothing meanwhile")
+    parser.add_argument("--silent", type=int, default=0, help="open connections that send nothing")
     parser.add_argument("--model", type=Path, help="a copy of this model instead of the small one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -175,6 +204,7 @@ def main() -> int:
         f"{len(load.seconds) / took:.0f} predictions/s at a target rate of {options.rate:.0f}/s for {took:.0f} s, "
         f"{load.while_teaching} of {len(load.seconds)} while a change was at work ({load.taught} taught and undone): "
         f"median {p50:.0f} ms, p99 {p99:.0f} ms, longest {max(load.seconds) * 1000:.0f} ms, {load.errors} errors; "
+        f"{load.cpu / len(load.seconds) * 1000:.2f} ms of the server's CPU time per prediction; "
         f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
     return 1 if load.errors else 0

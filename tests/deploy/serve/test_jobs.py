@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,7 @@ from starlette.testclient import TestClient
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.security import Limits
 from adagauss.deploy.serve.server import Job, JobReporter
+from adagauss.deploy.serve.store import Store
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 
@@ -103,6 +106,39 @@ def test_an_unexpected_error_ends_the_job_and_not_the_server(
         job = ended(client, client.post("/api/teach", files=form(blue=3)), "failed")
     assert "secret" not in job["error"]
     ended(client, client.post("/api/teach", files=form(blue=3)))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_is_named_in_the_job(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adagauss.deploy.serve.store.remove_durably", broken)
+        forget = {"classes": ["red"], "for_good": True}
+        job = ended(client, client.post("/api/forget", json=forget), "failed")
+    assert "may contain forgotten classes" in job["error"]
+    assert os.strerror(number) in job["error"]
+    ended(client, client.delete("/api/history/copies"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "renamed", broken)
+        job = ended(client, client.post("/api/rename", json={"old": "green", "new": "lime"}), "failed")
+    assert os.strerror(number) in job["error"]
+
+
+def test_an_error_in_the_code_has_the_shape_of_other_errors(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret path /home/someone")
+
+    monkeypatch.setattr(Store, "undoable", broken)
+    quiet = TestClient(client.app, base_url=str(client.base_url), raise_server_exceptions=False)
+    answer = quiet.get("/api/model")
+    assert answer.status_code == 500
+    assert answer.json() == {"detail": "unexpected error: see the server's log"}
 
 
 def test_an_unknown_job_is_not_found(client: TestClient) -> None:

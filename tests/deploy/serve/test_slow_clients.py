@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import io
 import socket
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +23,7 @@ from starlette.testclient import TestClient
 from adagauss.data import decode
 from adagauss.data.decode import DecodingProcess, decode_image, is_cheap
 from adagauss.deploy.serve.app import socket_config
-from adagauss.deploy.serve.security import Limits
+from adagauss.deploy.serve.security import Connection, Limits
 from adagauss.deploy.serve.server import Server
 from adagauss.deploy.serve.store import Store
 from adagauss.errors import DataError
@@ -96,18 +98,38 @@ def test_unfinished_headers_end_the_connection(model: Path) -> None:
         kept.close()
 
 
-def test_a_slow_body_is_rejected(model: Path) -> None:
+@pytest.mark.parametrize(("fast", "rate"), [(0, 1e6), (50_000, 1e4)])
+def test_a_slow_body_is_rejected_even_if_it_began_fast(model: Path, fast: int, rate: float) -> None:
     with (
-        listening(model, Limits(idle=0.4, body_rate=1e6)) as port,
-        opened(port, HEAD % (b"/api/predict", b"image/png")) as client,
+        listening(model, Limits(idle=0.4, body_rate=rate)) as port,
+        opened(port, HEAD % (b"/api/predict", b"image/png") + bytes(fast)) as client,
     ):
-        for _ in range(10):
+        for _ in range(30):
             time.sleep(0.1)
             try:
                 client.sendall(b"-")
             except ConnectionError:
                 break
+        else:
+            pytest.fail("the server goes on receiving")
         assert b" 408 " in received(client)
+
+
+def test_a_client_that_reads_no_response_is_disconnected(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, lose = threading.Event(), Connection.connection_lost
+
+    def connection_lost(connection: Connection, error: Exception | None) -> None:
+        lose(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(Connection, "connection_lost", connection_lost)
+    request = b"GET /api/openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with listening(model, Limits(idle=0.3)) as port, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(request * 500)
+        assert lost.wait(20)
+        assert status(port, png()) == 200
 
 
 def test_slow_teachers_do_not_block_others(model: Path) -> None:
@@ -138,6 +160,19 @@ def test_received_bytes_have_a_limit_for_all_requests(serve: Serve) -> None:
     for _ in range(2):  # rejected requests return their bytes
         assert client.post("/api/predict", files=files).status_code == 503
         assert client.post("/api/predict", content=png(), headers={"Content-Type": "image/png"}).status_code == 200
+
+
+def test_bytes_in_memory_have_a_limit_for_one_address(model: Path) -> None:
+    half = HEAD % (b"/api/predict", b"image/png") + bytes(3000)
+    with listening(model, Limits(received=9000, address_received=4000)) as port, opened(port, half) as other:
+        time.sleep(0.2)
+        with opened(port, half) as client:
+            assert b" 429 " in client.recv(4096)
+        other.close()
+        deadline = time.monotonic() + 10
+        while status(port, png() + bytes(3000)) != 200 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert time.monotonic() < deadline, "the bytes of a client that left are not returned"
 
 
 @pytest.mark.parametrize("cut", [b"--x--\r\n", b"\r\n--x--\r\n", b"--x\r\n"])
@@ -195,6 +230,27 @@ def test_decoding_in_a_process_equals_decoding_here_and_is_stopped_in_time(monke
     with pytest.raises(DataError, match="takes more than"):
         slow.decode(large.getvalue(), 4000, 3)
     slow.close()
+
+
+def test_a_file_of_many_tiny_chunks_does_not_hold_the_threads(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere: list[int] = []
+
+    def decode_elsewhere(process: DecodingProcess, content: bytes, *_: object) -> None:
+        elsewhere.append(len(content))
+        raise DataError("takes more than 10 s")
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    monkeypatch.setattr(DecodingProcess, "decode", decode_elsewhere)
+    picture = png()
+    for count, decoded in ((1000, 0), (100_000, 1)):
+        content = picture[:33] + chunk(b"tEXt", b"a\0b") * count + picture[33:]
+        answer = client.post("/api/predict", content=content, headers={"Content-Type": "image/png"}).json()
+        assert len(elsewhere) == decoded
+        assert bool(answer["predictions"][0]["problem"]) == bool(decoded)
 
 
 def test_a_client_that_leaves_during_an_upload_is_not_a_server_error(model: Path) -> None:

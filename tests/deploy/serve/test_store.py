@@ -215,6 +215,34 @@ def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
     store.close()
 
 
+def test_a_name_that_was_undone_is_a_former_name_as_well(model: Path) -> None:
+    store = Store(model)
+    rename(store, "red", "scarlet")
+    rename(store, "green", "lime")
+    store.change("teach", "5 of scarlet", ["lime", "scarlet"], lambda model: model.renamed("scarlet", "x"))
+    for _ in range(3):
+        store.undo()
+    store.change("forget", "red", ["red"], lambda model: model.forgot(["red"]))
+    assert store.finish(["red"]) == {"red", "scarlet"}
+    named = [entry.summary for entry in store.entries[1:] if entry.summary != NOT_NAMED]
+    assert named == ["green is now lime", "undid: green is now lime"]
+    store.close()
+
+
+def test_what_a_killed_server_was_writing_is_removed_at_the_next_start(model: Path) -> None:
+    store = Store(model)
+    rename(store, "red", "scarlet")
+    before = sorted(store.folder.iterdir())
+    store.close()
+    for name in (".adagauss-0123456789abcdef.tmp", "next.safetensors", "before-9.safetensors"):
+        (store.folder / name).write_bytes(b"half a file")
+    other = model.with_name(".adagauss-fedcba9876543210.tmp")  # perhaps of a program that is still running
+    other.write_bytes(b"half a file")
+    Store(model).close()
+    assert sorted(store.folder.iterdir()) == before
+    assert other.exists()
+
+
 def test_names_of_forgotten_classes_match_exactly(model: Path) -> None:
     store = Store(model)
     rename(store, "red", "c")

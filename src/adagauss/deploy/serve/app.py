@@ -357,6 +357,7 @@ def make_app(server: Server) -> FastAPI:
 
     app.add_exception_handler(AdagaussError, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_error)
+    app.add_exception_handler(Exception, _handle_unexpected)
     app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits)
     return app
 
@@ -369,6 +370,11 @@ async def _handle_error(request: Request, error: Exception) -> JSONResponse:
         detail = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         detail = escape_control_chars(detail)
     return JSONResponse({"detail": detail}, status)
+
+
+async def _handle_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Report an error in the code in the shape of the others; uvicorn logs it."""
+    return JSONResponse({"detail": "unexpected error: see the server's log"}, 500)
 
 
 def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...]) -> None:

@@ -62,6 +62,7 @@ class Limits:
     waiting_pictures: int = 2000  # queued pictures for classification
     uploads: int = 8  # unfinished uploads of training pictures from one address
     received: int = 512 * 2**20  # bytes of pictures of all unfinished requests in memory, encoded and decoded
+    address_received: int = 256 * 2**20  # the same, of the requests from one address
     decoding: float = 10.0  # CPU seconds for decoding one picture
     connections: int = 512  # open connections; then the oldest one without a complete request is closed for a new one
     address_connections: int = 256  # open connections from one address; see ``connections``
@@ -69,8 +70,8 @@ class Limits:
     changes: float = 5.0  # changes per second from one address
     wrong_tokens: float = 0.2  # wrong tokens per second from one address
     headers: float = 10.0  # seconds until the headers of a request are complete
-    idle: float = 30.0  # seconds between two chunks of a request
-    body_rate: float = 10_000.0  # minimum bytes per second of a request body, after the first ``idle`` seconds
+    idle: float = 30.0  # seconds between two chunks of a request, and for which a client need not read its response
+    body_rate: float = 10_000.0  # minimum bytes per second of a request body, but for pauses of ``idle`` seconds
 
 
 class Rate:
@@ -146,7 +147,7 @@ class Quota:
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn that is closed if it sends no complete request headers in time."""
+    """A connection of uvicorn that is closed if it sends no complete headers, or reads no response, in time."""
 
     def __init__(self, limits: Limits, **options: Any) -> None:
         super().__init__(**options)
@@ -154,6 +155,8 @@ class Connection(H11Protocol):
         self._answer, self.app = self.app, self._start
         self._timer: asyncio.TimerHandle | None = None
         """Runs while the client has sent no complete request headers."""
+        self._reading: asyncio.TimerHandle | None = None
+        """Runs while the client does not read a response."""
 
     async def _start(self, scope: Any, receive: Any, send: Any) -> None:
         self._stop_waiting()
@@ -171,7 +174,18 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._reading = self.loop.call_later(self._limits.idle, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reading = None
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         self._wait()
@@ -349,22 +363,22 @@ class SecurityMiddleware:
 
     def _limited(self, receive: Receive, most: int) -> Receive:
         """Limit the received bytes and pauses: a chunked request does not declare its length."""
-        received, whole, waited = 0, False, 0.0
         limits = self._limits
+        received, whole, left = 0, False, limits.idle
 
         async def limited() -> Message:
-            nonlocal received, whole, waited
+            nonlocal received, whole, left
             if whole:  # only the disconnect message follows, at any time
                 return await receive()
-            # Only the time spent on waiting for the client counts.
-            left = min(limits.idle, limits.idle + received / limits.body_rate - waited)
             started = time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, left))
             except TimeoutError:
                 raise ApiError(408, "the request body arrives too slowly: send it again") from None
-            waited += time.monotonic() - started
-            received += len(message.get("body", b""))
+            # Only the time spent on waiting for the client counts. Fast bytes do not pay for a later pause.
+            size = len(message.get("body", b""))
+            left = min(limits.idle, left - (time.monotonic() - started) + size / limits.body_rate)
+            received += size
             whole = not message.get("more_body", False)
             if received > most:
                 raise _too_large(most)

@@ -224,6 +224,8 @@ def _run(job: Job, work: Callable[[Reporter], int]) -> None:
         state = "cancelled"
     except AdagaussError as error:
         job.error = str(error)
+    except OSError as error:
+        job.error = f"the disk does not work ({error.strerror}): check it, and whether the change is in the history"
     except Exception as error:
         logger.exception("job %s failed", job.action)
         job.error = f"unexpected error ({type(error).__name__}): see the server's log"

@@ -31,6 +31,7 @@ from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import (
+    TEMPORARY,
     file_version,
     lock_model,
     move_atomically,
@@ -151,26 +152,34 @@ class Store:
             The names of these classes, with the former names of renamed ones.
         """
         names, changed = set(forgotten), list[Entry]()
+        renames = {entry.number for entry in self.entries if entry.action == "rename"}
         for entry in reversed(self.entries):
-            if entry.action in ("rename", "undo") and not names.isdisjoint((entry.classes or [])[1:]):
-                names.add((entry.classes or [])[0])
+            if entry.classes and (entry.number in renames or entry.undoes in renames):
+                former, name = entry.classes if entry.number in renames else reversed(entry.classes)
+                names.update([former] if name in names else [])
             if entry.classes is None or not names.isdisjoint(entry.classes):
                 entry = entry.model_copy(update={"summary": NOT_NAMED, "classes": []})
             changed.append(entry)
-        self._write(changed[::-1])
-        self.entries = changed[::-1]
-        self._drop_copies(keep=0)
+        try:
+            self._write(changed[::-1])
+            self.entries = changed[::-1]
+            self._drop_copies(keep=0)
+        except (CheckpointError, OSError) as error:
+            raise CheckpointError(
+                f"the copies for undo are not deleted, and may contain forgotten classes ({error}): delete them again"
+            ) from error
         return names
 
     def _copy_before(self, entry: Entry) -> Path:
         return self.folder / f"before-{entry.number}.safetensors"
 
     def _drop_copies(self, keep: int) -> None:
-        """Delete old copies and those of changes that were undone or not committed."""
-        copies = [self._copy_before(entry) for entry in self.entries if not entry.undone]
+        """Delete old copies, those of changes that were undone or not committed, and what a killed server left."""
+        copies = [self._copy_before(entry) for entry in self.entries if not entry.undone and entry.action != "undo"]
         wanted = [copy for copy in copies if copy.is_file()][-keep:] if keep else []
         unwanted = [path for path in self.folder.iterdir() if COPY.fullmatch(path.name) and path not in wanted]
-        remove_durably(self.folder, [*unwanted, self._next])
+        # Only the server that holds the lock writes into this folder.
+        remove_durably(self.folder, [*unwanted, *self.folder.glob(TEMPORARY), self._next])
 
     def _commit(self, entry: Entry, model: Model, file: Path) -> int:
         """Replace the model file by another one, or remove it if the model has no classes.

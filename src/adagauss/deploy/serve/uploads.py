@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from adagauss.data.decode import DecodingProcess, Pixels, decode_image, is_cheap
 from adagauss.deploy.serve.model import PictureShape
-from adagauss.deploy.serve.security import ApiError, Limits, Quota
+from adagauss.deploy.serve.security import ApiError, Limits, Quota, client_address
 
 TEXT_BYTES = 4096
 """Maximum size of a text field."""
@@ -27,6 +27,8 @@ SHOWN_NAME = 200
 """Maximum length of a file name in a response. File names are used for nothing else."""
 PARSER = {"MAX_MEMORY_FILE_SIZE": float("inf"), "UPLOAD_ERROR_ON_BAD_CTE": True}
 """Settings of the parser: files stay in memory, and unknown encodings are refused."""
+CHEAP_BYTES = 2**20
+"""Larger files are decoded in a process: one of many tiny chunks takes Pillow 0.4 s per megabyte, for all threads."""
 THREADS = 2
 """A few threads bound the memory for large pictures."""
 
@@ -101,6 +103,7 @@ class Decoder:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._memory = Quota(limits.received, "the server is receiving too many pictures")
+        self._shares = Quota(limits.address_received, "too many unfinished pictures from this address", status=429)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="decode")
         self._processes = [DecodingProcess(limits.decoding) for _ in range(THREADS)]
         self._idle = [*self._processes]
@@ -112,7 +115,11 @@ class Decoder:
         """
         label, waiting = "", deque[tuple[int, asyncio.Future[Picture]]]()
         loop = asyncio.get_running_loop()
-        with self._memory.use() as take:
+        with self._memory.use() as of_all, self._shares.use(client_address(request.scope)) as of_client:
+
+            def take(size: int) -> None:
+                of_client(size)
+                of_all(size)
 
             async def decoded() -> Picture:
                 encoded, future = waiting.popleft()
@@ -152,7 +159,7 @@ class Decoder:
         content = file.file_object.read()
         process = self._idle.pop()
         try:
-            if is_cheap(content):
+            if len(content) <= CHEAP_BYTES and is_cheap(content):
                 pixels = decode_image(BytesIO(content), size, channels, mode=mode)
             else:
                 pixels = process.decode(content, size, channels, mode)
