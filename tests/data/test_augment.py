@@ -57,24 +57,20 @@ def warp(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
 
 
-def by_table(tables: Op) -> Op:
-    return lambda images, magnitudes: augment.lookup(images, tables(images, magnitudes))
-
-
 def by_matrix(name: str) -> Op:
     return lambda images, magnitudes: augment.affine(images, MATRICES[name](magnitudes, *images.shape[-2:]))
 
 
 COLOUR_OPERATIONS: dict[str, tuple[Op, Oracle, tuple[float, float]]] = {
     "brightness": (augment.brightness, lambda i, m: ImageEnhance.Brightness(i).enhance(m), (0, 2)),
-    "contrast": (by_table(augment.contrast_tables), lambda i, m: ImageEnhance.Contrast(i).enhance(m), (0, 2)),
+    "contrast": (augment.contrast, lambda i, m: ImageEnhance.Contrast(i).enhance(m), (0, 2)),
     "color": (augment.color, lambda i, m: ImageEnhance.Color(i).enhance(m), (0, 2)),
     "sharpness": (augment.sharpness, lambda i, m: ImageEnhance.Sharpness(i).enhance(m), (0, 2)),
-    "posterize": (by_table(augment.posterize_tables), lambda i, m: ImageOps.posterize(i, int(m)), (1, 9)),
-    "solarize": (by_table(augment.solarize_tables), lambda i, m: ImageOps.solarize(i, m), (0, 256)),  # type: ignore[arg-type]
-    "autocontrast": (by_table(augment.TABLES["autocontrast"]), lambda i, _: ImageOps.autocontrast(i), (0, 1)),
-    "equalize": (by_table(augment.TABLES["equalize"]), lambda i, _: ImageOps.equalize(i), (0, 1)),
-    "invert": (by_table(augment.TABLES["invert"]), lambda i, _: ImageOps.invert(i), (0, 1)),
+    "posterize": (augment.posterize, lambda i, m: ImageOps.posterize(i, int(m)), (1, 9)),
+    "solarize": (augment.solarize, lambda i, m: ImageOps.solarize(i, m), (0, 256)),  # type: ignore[arg-type]
+    "autocontrast": (augment.COLOURS["autocontrast"], lambda i, _: ImageOps.autocontrast(i), (0, 1)),
+    "equalize": (augment.COLOURS["equalize"], lambda i, _: ImageOps.equalize(i), (0, 1)),
+    "invert": (augment.COLOURS["invert"], lambda i, _: ImageOps.invert(i), (0, 1)),
 }
 WARPS: dict[str, tuple[Op, Oracle, float]] = {
     "shear_x": (by_matrix("shear_x"), lambda i, m: warp(i, (1, m, 0, 0, 1, 0)), 0.99),
@@ -235,12 +231,12 @@ def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: i
 
 
 def test_trivial_strengths_reach_the_wide_ranges() -> None:
-    strengths = dict(zip(OPERATIONS, augment._trivial_strengths(), strict=True))
-    last = {"shear_x": 0.99, "translate_y": 32, "rotate": 135, "color": 0.99, "posterize": 2, "solarize": 0}
-    for name, end in last.items():
-        assert strengths[name][-1].item() == pytest.approx(end)
-    assert strengths["posterize"][0] == 8
-    assert strengths["solarize"][0] == 255
+    [(operations, magnitudes)] = augment.draw_trivial(20_000, torch.Generator().manual_seed(0))
+    strengths = {name: magnitudes[operations == number].abs() for number, name in enumerate(OPERATIONS)}
+    ends = {"shear_x": (0, 0.99), "translate_y": (0, 32), "rotate": (0, 135), "color": (0, 0.99)}
+    for name, (low, high) in {**ends, "posterize": (2, 8), "solarize": (0, 255)}.items():
+        assert strengths[name].min().item() == pytest.approx(low)
+        assert strengths[name].max().item() == pytest.approx(high)
 
 
 def test_policies_draw_every_operation_equally_often() -> None:

@@ -1,8 +1,7 @@
 """Augmentation of whole batches: one call per operation, with random parameters for each image.
 
-Colour operations equal Pillow's level by level. Those that map each grey level independently are lookup tables
-``(B, C or 1, 256)``, so that a policy applies all of them in one `lookup`. The others interpolate between the image and
-a degenerate version of it (`blend`).
+Colour operations equal Pillow's level by level. Most of them interpolate between the image and a degenerate version of
+it (`blend`).
 
 Geometric operations use continuous coordinates: pixel ``(row, column)`` covers ``[column, column + 1) ×
 [row, row + 1)`` and is sampled at its centre. A matrix ``(a, b, c, d, e, f)`` maps output points to input points:
@@ -17,8 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from typing import Literal, NamedTuple, Self
+from functools import lru_cache, partial
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -89,53 +88,44 @@ class Augmentation(Config):
 
     def draw(self, count: int, size: tuple[int, int], generator: torch.Generator) -> Changes:
         """Draw the parameters for ``count`` images of height and width ``size``, before the images are read."""
-        steps: list[Step] = []
+        steps: list[tuple[Callable[..., Tensor], Mapping[str, Tensor]]] = []
         if self.crop_padding:
             tops, lefts = torch.randint(2 * self.crop_padding + 1, (2, count), generator=generator)
-            steps.append(Step(partial(padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
+            steps.append((partial(padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
         if self.resized_crop:
-            boxes = draw_boxes(count, size, self.resized_crop_scale, generator)
-            steps.append(Step(resized_crop, {"boxes": boxes}))
+            steps.append((resized_crop, {"boxes": draw_boxes(count, size, self.resized_crop_scale, generator)}))
         if self.flip:
-            steps.append(Step(flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
+            steps.append((flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
         if self.brightness:
             low, high = max(0.0, 1 - self.brightness), 1 + self.brightness
-            factors = low + (high - low) * torch.rand(count, generator=generator)
-            steps.append(Step(brightness, {"factors": factors}))
+            steps.append((brightness, {"factors": low + (high - low) * torch.rand(count, generator=generator)}))
         if self.policy != "none":
             trivial = self.policy == "trivial"
             drawn = draw_trivial(count, generator) if trivial else draw_auto(count, size, generator)
             apply = partial(apply_operations, fill=0 if trivial else GREY)
-            steps += [Step(apply, {"operations": one, "magnitudes": two}) for one, two in drawn]
-        steps.append(Step(to_float, {}))
+            steps += [(apply, {"operations": one, "magnitudes": two}) for one, two in drawn]
+        steps.append((to_float, {}))
         if self.cutout:
             rows, columns = (torch.randint(side, (count,), generator=generator) for side in size)
-            steps.append(Step(partial(cutout, side=self.cutout), {"rows": rows, "columns": columns}))
+            steps.append((partial(cutout, side=self.cutout), {"rows": rows, "columns": columns}))
         return Changes(tuple(steps))
-
-
-class Step(NamedTuple):
-    """One operation on a batch, and its parameters: one row per image."""
-
-    change: Callable[..., Tensor]
-    drawn: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The random parameters drawn for a batch; calling it applies them to the images."""
+    """Operations on a batch with their random parameters, one row per image; calling it applies them in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[tuple[Callable[..., Tensor], Mapping[str, Tensor]], ...]
 
     def __call__(self, images: Tensor) -> Tensor:
-        for step in self.steps:
-            images = step.change(images, **step.drawn)
+        for change, drawn in self.steps:
+            images = change(images, **drawn)
         return images
 
     def of(self, rows: Tensor) -> Changes:
         """The parameters of some images of the batch, to augment each as within the whole batch."""
         return Changes(
-            tuple(Step(change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
+            tuple((change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
         )
 
     def flips(self, count: int) -> Tensor:
@@ -146,7 +136,7 @@ class Changes:
 
 def mirrored(count: int) -> Changes:
     """Flip all images left to right and convert them to floats."""
-    return Changes((Step(flip_where, {"chosen": torch.ones(count, dtype=torch.bool)}), Step(to_float, {})))
+    return Changes(((flip_where, {"chosen": torch.ones(count, dtype=torch.bool)}), (to_float, {})))
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -164,21 +154,32 @@ def color(images: Tensor, factors: Tensor) -> Tensor:
     return blend(luminance(images).float(), images, factors)
 
 
+def contrast(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply the difference from the mean grey, rounded to a whole level, by the factor."""
+    grey = luminance(images)[:, 0].flatten(1)
+    pixels = grey.shape[1]
+    means = (2 * grey.sum(1) + pixels).div(2 * pixels, rounding_mode="floor")
+    return blend(means.float().view(-1, 1, 1, 1), images, factors)
+
+
 def sharpness(images: Tensor, factors: Tensor) -> Tensor:
-    """Multiply the difference from the smoothed version by the factor."""
-    return blend(smooth(images), images, factors)
-
-
-def lookup(images: Tensor, tables: Tensor) -> Tensor:
-    """Replace grey level ``v`` of image ``i``, channel ``c`` by ``tables[i, c, v]``."""
-    tables = tables.expand(-1, images.shape[1], -1)
-    return tables.gather(2, images.flatten(2).long()).view(images.shape)
+    """Multiply the difference from the 3 × 3 mean (middle counted five times; border pixels as they are)."""
+    smooth = images.float()
+    rows = smooth[..., :-2, :] + smooth[..., 1:-1, :] + smooth[..., 2:, :]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * smooth[..., 1:-1, 1:-1]
+    smooth[..., 1:-1, 1:-1] = total.mul_(1 / 13).round_()
+    return blend(smooth, images, factors)
 
 
 def blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
     """``d + factor · (v - d)`` clipped to 0..255; the fraction is dropped."""
-    scale = factors.to(images.device, torch.float32).view(-1, *[1] * (images.ndim - 1))
+    scale = per_image(factors, images).float()
     return ((images - degenerate).mul_(scale).add_(degenerate)).clamp_(0, 255).to(torch.uint8)
+
+
+def per_image(values: Tensor, images: Tensor) -> Tensor:
+    """One value per image as ``(B, 1, 1, 1)`` on the device of the images."""
+    return values.to(images.device).view(-1, 1, 1, 1)
 
 
 def luminance(images: Tensor) -> Tensor:
@@ -189,41 +190,18 @@ def luminance(images: Tensor) -> Tensor:
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 
 
-def smooth(images: Tensor) -> Tensor:
-    """Rounded mean over 3 × 3 pixels, the middle one counted five times, as floats; border pixels are unchanged."""
-    values = images.float()
-    rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * values[..., 1:-1, 1:-1]
-    values[..., 1:-1, 1:-1] = total.mul_(1 / 13).round_()
-    return values
-
-
-def brightness_tables(images: Tensor, factors: Tensor) -> Tensor:
-    """Multiply every grey level by the factor."""
-    return brightness(_ramps(images), factors)
-
-
-def contrast_tables(images: Tensor, factors: Tensor) -> Tensor:
-    """Multiply the difference from the mean grey, rounded to a whole level, by the factor."""
-    grey = luminance(images)[:, 0].flatten(1)
-    pixels = grey.shape[1]
-    means = (2 * grey.sum(1) + pixels).div(2 * pixels, rounding_mode="floor")
-    return blend(means.float().view(-1, 1, 1), _ramps(images), factors)
-
-
-def posterize_tables(images: Tensor, bits: Tensor) -> Tensor:
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest ``bits`` of the 8 bits of a grey level."""
-    dropped = (8 - bits.int()).to(images.device).view(-1, 1, 1)
-    return ((_ramps(images).int() >> dropped) << dropped).to(torch.uint8)
+    dropped = 8 - per_image(bits.int(), images)
+    return ((images.int() >> dropped) << dropped).to(torch.uint8)
 
 
-def solarize_tables(images: Tensor, thresholds: Tensor) -> Tensor:
+def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
     """Invert the grey levels at or above the threshold."""
-    ramps = _ramps(images)
-    return torch.where(ramps < thresholds.to(images.device).view(-1, 1, 1), ramps, 255 - ramps)
+    return torch.where(images < per_image(thresholds, images), images, 255 - images)
 
 
-def autocontrast_tables(images: Tensor) -> Tensor:
+def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel to 0..255: ``(v - low) · 255 / (high - low)``; a channel with one level is unchanged."""
     # Double precision, on the CPU since not every accelerator has it: single precision would sometimes be off by one
     # grey level.
@@ -233,35 +211,29 @@ def autocontrast_tables(images: Tensor) -> Tensor:
     scale = full / (high - low).clamp_(min=1)
     ramp = torch.arange(256, dtype=torch.float64)
     stretched = (ramp * scale - low * scale).clamp_(0, 255)
-    return torch.where(high > low, stretched, ramp).to(torch.uint8).to(images.device)
+    return lookup(images, torch.where(high > low, stretched, ramp).to(images.device, torch.uint8))
 
 
-def equalize_tables(images: Tensor) -> Tensor:
+def equalize(images: Tensor) -> Tensor:
     """Equalize the histogram of each channel: the number of darker pixels in units of the step, half a step rounded up.
 
     The step is one 255th of the number of pixels below the brightest occurring level; if it is less than one pixel, the
     channel is unchanged.
     """
-    counts = histograms(images)
-    upto = counts.cumsum(-1)
-    brightest = counts.gather(-1, images.amax((2, 3)).long().unsqueeze(-1))
-    step = (upto[..., -1:] - brightest).div_(255, rounding_mode="floor")
-    divisor = step.clamp(min=1)
-    levels = (upto - counts + step // 2).div_(divisor, rounding_mode="floor").clamp_(max=255)
-    return torch.where(step > 0, levels.to(torch.uint8), _ramps(images))
-
-
-def histograms(images: Tensor) -> Tensor:
-    """Number of pixels ``(B, C, 256)`` of each grey level in each channel."""
     batch, channels = images.shape[:2]
     bins = torch.arange(batch * channels, device=images.device).view(batch, channels, 1) * 256
     codes = (images.flatten(2) + bins).flatten()
-    return torch.bincount(codes, minlength=batch * channels * 256).view(batch, channels, 256)
+    counts = torch.bincount(codes, minlength=batch * channels * 256).view(batch, channels, 256)
+    upto = counts.cumsum(-1)
+    brightest = counts.gather(-1, images.amax((2, 3)).long().unsqueeze(-1))
+    step = (upto[..., -1:] - brightest).div_(255, rounding_mode="floor")
+    levels = (upto - counts + step // 2).div_(step.clamp(min=1), rounding_mode="floor").clamp_(max=255)
+    return lookup(images, torch.where(step > 0, levels, torch.arange(256, device=images.device)).to(torch.uint8))
 
 
-def _ramps(images: Tensor) -> Tensor:
-    """The identity table ``(B, 1, 256)``."""
-    return torch.arange(256, dtype=torch.uint8, device=images.device).expand(len(images), 1, 256)
+def lookup(images: Tensor, tables: Tensor) -> Tensor:
+    """Replace grey level ``v`` of image ``i``, channel ``c`` by ``tables[i, c, v]``."""
+    return tables.gather(2, images.flatten(2).long()).view(images.shape)
 
 
 # Interpolated values are truncated as in Pillow; without this margin a grey level of 99.999 in float32 would become 99.
@@ -288,10 +260,9 @@ def pixel_centres(size: int, device: torch.device) -> Tensor:
 
 
 def _black_outside(points: Tensor, size: int) -> Tensor:
-    """Points along one axis, counted from its middle, as `grid_sample` takes them: from -1 to 1.
+    """Points along one axis, counted from its middle, in the units of `grid_sample`; points outside go far away.
 
-    Points within the image are clipped to the centres of the outermost pixels, where nothing outside is mixed in;
-    points outside get a coordinate far away, so that they are black.
+    Points within the image are clipped to the centres of the outermost pixels, where nothing outside is mixed in.
     """
     outside = (points < -size / 2) | (points >= size / 2)
     held = points.clamp_((1 - size) / 2, (size - 1) / 2)
@@ -353,20 +324,16 @@ def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
     """
     height, width = images.shape[-2:]
     top, left, box_height, box_width = boxes.to(images.device, torch.float32)[:, :, None].unbind(1)
-    u = _stretch(width, left, box_width)[:, None, :].expand(-1, height, -1)
-    v = _stretch(height, top, box_height)[:, :, None].expand(-1, -1, width)
+
+    def stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
+        points = start + pixel_centres(size, start.device) * (length / size)
+        held = torch.minimum(torch.maximum(points, start + 0.5), start + length - 0.5)  # outermost pixels of the box
+        return held * (2 / size) - 1
+
+    u = stretch(width, left, box_width)[:, None, :].expand(-1, height, -1)
+    v = stretch(height, top, box_height)[:, :, None].expand(-1, -1, width)
     values = F.grid_sample(images.float(), torch.stack((u, v), dim=-1), align_corners=False)
     return values.round_().to(torch.uint8)
-
-
-def _stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
-    """Where ``size`` pixels take their values from along a box: ``start + centre · length / size``.
-
-    Clipped to the centres of the box's outermost pixels, in coordinates from -1 to 1.
-    """
-    points = start + pixel_centres(size, start.device) * (length / size)
-    held = torch.minimum(torch.maximum(points, start + 0.5), start + length - 0.5)
-    return held * (2 / size) - 1
 
 
 def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator) -> Tensor:
@@ -384,29 +351,22 @@ def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], ge
     fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
     tops, lefts = (down * (height - heights + 1)).floor(), (right * (width - widths + 1)).floor()
     tries = torch.stack((tops, lefts, heights, widths), dim=-1)
-    candidates = torch.cat((tries, _central_box(height, width).expand(count, 1, 4)), dim=1)
+    down, across = min(height, round(width / _RATIOS[0])), min(width, round(height * _RATIOS[1]))
+    central = torch.tensor([(height - down) // 2, (width - across) // 2, down, across], dtype=torch.float32)
     first = torch.where(fits, torch.arange(_ATTEMPTS), _ATTEMPTS).amin(1)
-    return candidates[torch.arange(count), first].long()
-
-
-def _central_box(height: int, width: int) -> Tensor:
-    box_height = min(height, round(width / _RATIOS[0]))
-    box_width = min(width, round(height * _RATIOS[1]))
-    box = ((height - box_height) // 2, (width - box_width) // 2, box_height, box_width)
-    return torch.tensor(box, dtype=torch.float32)
+    return torch.cat((tries, central.expand(count, 1, 4)), dim=1)[torch.arange(count), first].long()
 
 
 def cutout(images: Tensor, side: int, rows: Tensor, columns: Tensor) -> Tensor:
     """A black square of ``side`` pixels around each image's centre ``(row, column)``, cut at the borders."""
+
+    def covered(centres: Tensor, size: int) -> Tensor:
+        offsets = torch.arange(size) - (centres - side // 2)[:, None]
+        return (offsets >= 0) & (offsets < side)
+
     height, width = images.shape[-2:]
-    covered = _span(rows, side, height)[:, :, None] & _span(columns, side, width)[:, None, :]
-    return images * ~covered[:, None].to(images.device)
-
-
-def _span(centres: Tensor, side: int, size: int) -> Tensor:
-    """Which of ``size`` positions lie in ``[centre - side // 2, centre - side // 2 + side)``."""
-    offsets = torch.arange(size) - (centres - side // 2)[:, None]
-    return (offsets >= 0) & (offsets < side)
+    black = covered(rows, height)[:, :, None] & covered(columns, width)[:, None, :]
+    return images * ~black[:, None].to(images.device)
 
 
 MATRICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
@@ -417,63 +377,49 @@ MATRICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "rotate": rotate_matrices,
 }
 """Affine matrices by operation: magnitudes are slopes, whole pixels (fractions are dropped) or degrees."""
-TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "brightness": lambda images, magnitudes: brightness_tables(images, 1 + magnitudes),
-    "contrast": lambda images, magnitudes: contrast_tables(images, 1 + magnitudes),
-    "posterize": posterize_tables,
-    "solarize": solarize_tables,
-    "autocontrast": lambda images, _: autocontrast_tables(images),
-    "equalize": lambda images, _: equalize_tables(images),
-    "invert": lambda images, _: 255 - _ramps(images),
-}
-MIXTURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "brightness": lambda images, magnitudes: brightness(images, 1 + magnitudes),
+    "contrast": lambda images, magnitudes: contrast(images, 1 + magnitudes),
+    "posterize": posterize,
+    "solarize": solarize,
+    "autocontrast": lambda images, _: autocontrast(images),
+    "equalize": lambda images, _: equalize(images),
+    "invert": lambda images, _: 255 - images,
     "color": lambda images, magnitudes: color(images, 1 + magnitudes),
     "sharpness": lambda images, magnitudes: sharpness(images, 1 + magnitudes),
 }
-OPERATIONS = ("identity", *MATRICES, *TABLES, *MIXTURES)
+"""Colour operations: magnitudes are a factor minus one, bits, a threshold, or unused."""
+OPERATIONS = ("identity", *MATRICES, *COLOURS)
 """Names of all operations; an operation's number is its position here."""
 
 
 def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fill: int = 0) -> Tensor:
-    """Image ``i`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
+    """Image ``i`` of ``(B, C, H, W)`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
 
-    Args:
-        images: uint8 ``(B, C, H, W)``.
-        operations: whole numbers ``(B,)`` on the CPU, positions in `OPERATIONS`.
-        magnitudes: ``(B,)`` on the CPU: a slope, pixels, degrees, a factor minus one, bits or a threshold.
-        fill: grey level of pixels that lie outside the image.
+    Operations and magnitudes ``(B,)`` are on the CPU. Pixels that lie outside the image get the grey level ``fill``.
     """
-    order = torch.argsort(operations, stable=True)
-    counts = torch.bincount(operations, minlength=len(OPERATIONS)).tolist()
-    groups = dict(zip(OPERATIONS, torch.split(images.index_select(0, order.to(images.device)), counts), strict=True))
-    strengths = dict(zip(OPERATIONS, torch.split(magnitudes[order], counts), strict=True))
-    channels, height, width = images.shape[1:]
-    matrices = [matrix(strengths[name], height, width) for name, matrix in MATRICES.items()]
-    tables = [table(groups[name], strengths[name]).expand(-1, channels, -1) for name, table in TABLES.items()]
-    changed = torch.cat(
-        (
-            groups["identity"],
-            affine(torch.cat([groups[name] for name in MATRICES]), torch.cat(matrices), fill),
-            lookup(torch.cat([groups[name] for name in TABLES]), torch.cat(tables)),
-            *(mixture(groups[name], strengths[name]) for name, mixture in MIXTURES.items()),
-        )
-    )
-    return changed.index_select(0, torch.argsort(order).to(images.device))
+    changed = images.clone()
+    height, width = images.shape[2:]
+    for number, name in enumerate(OPERATIONS[1:], start=1):
+        rows = (operations == number).nonzero().flatten()
+        if len(rows):
+            there, strengths = rows.to(images.device), magnitudes[rows]
+            if name in MATRICES:
+                changed[there] = affine(images[there], MATRICES[name](strengths, height, width), fill)
+            else:
+                changed[there] = COLOURS[name](images[there], strengths)
+    return changed
 
 
-_TRIVIAL_BINS = 31
 _TRIVIAL_OPERATIONS = torch.tensor([i for i, name in enumerate(OPERATIONS) if name != "invert"])
-_AUTO_BINS = 10
-
 # Operations whose magnitude may also be negative.
-_SIGNED = torch.tensor([name in {*MATRICES, *MIXTURES, "brightness", "contrast"} for name in OPERATIONS])
+_SIGNED = torch.tensor([name in {*MATRICES, "brightness", "contrast", "color", "sharpness"} for name in OPERATIONS])
 
 Operations = tuple[Tensor, Tensor]
 """One operation per image, by number, and its strength."""
-PolicyStep = tuple[str, float, int]
-"""Operation, probability and strength bin (0 if the operation has no strength)."""
 
-_AUTO_PAIRS: tuple[tuple[PolicyStep, PolicyStep], ...] = (
+# Pairs of operation, probability and strength bin (0 if the operation has no strength).
+_AUTO_PAIRS = (
     (("invert", 0.1, 0), ("contrast", 0.2, 6)),
     (("rotate", 0.7, 2), ("translate_x", 0.3, 9)),
     (("sharpness", 0.8, 1), ("sharpness", 0.9, 3)),
@@ -508,14 +454,16 @@ _AUTO_LEVELS = torch.tensor([[step[2] for step in pair] for pair in _AUTO_PAIRS]
 def draw_trivial(count: int, generator: torch.Generator) -> list[Operations]:
     """One operation per image, all equally likely, with uniformly drawn strength and sign."""
     operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (count,), generator=generator)]
-    bins = torch.randint(_TRIVIAL_BINS, (count,), generator=generator)
-    return [(operations, _trivial_strengths()[operations, bins] * _draw_signs(operations, generator))]
+    bins = torch.randint(31, (count,), generator=generator)
+    strengths = _strengths(31, slope=0.99, shift=(32, 32), degrees=135, change=0.99, lost_bits=6)
+    return [(operations, strengths[operations, bins] * _draw_signs(operations, generator))]
 
 
 def draw_auto(count: int, size: tuple[int, int], generator: torch.Generator) -> list[Operations]:
     """One of the 25 pairs per image; each of its two operations is applied with its own probability."""
     pairs = torch.randint(len(_AUTO_PAIRS), (count,), generator=generator)
-    strengths = _auto_strengths(*size)
+    shift = (150 / 331 * size[1], 150 / 331 * size[0])  # the search shifted images of 331 pixels by up to 150
+    strengths = _strengths(10, slope=0.3, shift=shift, degrees=30, change=0.9, lost_bits=4)
     drawn = []
     for step in range(2):
         operations, bins = _AUTO_OPERATIONS[pairs, step], _AUTO_LEVELS[pairs, step]
@@ -531,18 +479,7 @@ def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(_SIGNED[operations], signs, 1)
 
 
-@cache
-def _trivial_strengths() -> Tensor:
-    return _strengths(_TRIVIAL_BINS, slope=0.99, shift=(32, 32), degrees=135, change=0.99, lost_bits=6)
-
-
 @lru_cache(maxsize=8)
-def _auto_strengths(height: int, width: int) -> Tensor:
-    # the search was run with shifts of up to 150 pixels on images of 331
-    shift = (150 / 331 * width, 150 / 331 * height)
-    return _strengths(_AUTO_BINS, slope=0.3, shift=shift, degrees=30, change=0.9, lost_bits=4)
-
-
 def _strengths(
     bins: int, slope: float, shift: tuple[float, float], degrees: float, change: float, lost_bits: int
 ) -> Tensor:
