@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -241,7 +240,7 @@ def _decode(batch: list[Example], learner: Learner, workers: int) -> tuple[Pixel
         elif height != width:
             raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
         else:
-            pixels[row] = decode_image(BytesIO(image), height, channels, mode=learner.resize_mode)
+            pixels[row] = decode_image(image, height, channels, mode=learner.resize_mode)
 
     return pixels, map_collecting_errors(fill, len(batch), workers)
 
@@ -287,7 +286,7 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
 def _picture(example: Example) -> Image.Image:
     if not isinstance(example.image, bytes):
         return as_picture(example.image)
-    return Image.fromarray(decode_image(BytesIO(example.image), PHOTO_SIZE, mode=None).transpose(1, 2, 0))
+    return Image.fromarray(decode_image(example.image, PHOTO_SIZE, mode=None).transpose(1, 2, 0))
 
 
 @dataclass

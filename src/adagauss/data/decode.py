@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import multiprocessing
+import json
 import os
 import signal
 import struct
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from multiprocessing.connection import Connection
+from contextlib import contextmanager, nullcontext, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -44,7 +46,12 @@ MAX_SCANNED_PIXELS = 2**30
 USUAL_SCANS = 16
 CHEAP_FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 CHEAP_PIXELS = 2**24
-"""Scans × pixels that decode in less than a second."""
+"""Scans × pixels that decode in less than a second. Images with more, or of other formats, are decoded in a child
+process, which the system ends after its CPU time."""
+CHEAP_BYTES = 2**20
+"""Larger files go to the child process too: one of many tiny chunks takes Pillow 0.4 s per megabyte, for all threads."""
+DECODING_SECONDS = 30.0
+"""CPU time for one image of at most `MAX_PIXELS`; the largest usual ones take a third of it."""
 _START_OF_SCAN = b"\xff\xda"
 # EXIF orientation, and the transposition that turns the picture upright.
 _TURNS = {
@@ -59,35 +66,54 @@ _TURNS = {
 
 
 def decode_image(
-    path: Path | BinaryIO,
+    source: Path | bytes | bytearray | BinaryIO,
     size: int,
     channels: int = 3,
     mode: ResizeMode | None = "crop",
+    seconds: float | None = None,
 ) -> Pixels:
-    """Decode an image to ``(channels, size, size)``: upright, and resized by `fitted`.
+    """Decode a file, or its content, to ``(channels, size, size)``: upright, and resized by `fitted`.
 
     With ``mode=None`` it keeps its proportions, and its shorter side becomes ``size`` pixels, or stays smaller.
 
     Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
-    that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
-    may also be an open binary stream.
+    that a photograph is the same image however it was stored. Only the first of several frames is read.
+
+    Raises:
+        DataError: it exceeds a limit, or takes more than ``seconds`` (default `DECODING_SECONDS`) of CPU time.
     """
-    with _opened(path) as image:
-        _check_scans(image)  # before `draft`, which reduces the size but not the time of a scan
-        # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
-        # below still determines the result.
-        image.draft(None, (2 * size, 2 * size))
-        picture = upright(image, channels)
-        if mode is not None:
-            return fitted(picture, size, size, mode)
-        scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
-        height, width = (max(1, round(side / scale)) for side in (picture.height, picture.width))
-        return fitted(picture, height, width, "stretch")
+    if _length(source) <= CHEAP_BYTES:
+        with _opened(source) as image:
+            if image.format in CHEAP_FORMATS and image.width * image.height * _checked_scans(image) <= CHEAP_PIXELS:
+                return _decoded(image, size, channels, mode)
+    return _decode_in_child(source, size, channels, mode, DECODING_SECONDS if seconds is None else seconds)
+
+
+def _length(source: Path | bytes | bytearray | BinaryIO) -> int:
+    if isinstance(source, Path):
+        return source.stat().st_size
+    if isinstance(source, bytes | bytearray):
+        return len(source)
+    length = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    return length
+
+
+def _decoded(image: Image.Image, size: int, channels: int, mode: ResizeMode | None) -> Pixels:
+    # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize below
+    # still determines the result. It reduces the size but not the time of a scan.
+    image.draft(None, (2 * size, 2 * size))
+    picture = upright(image, channels)
+    if mode is not None:
+        return fitted(picture, size, size, mode)
+    scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
+    height, width = (max(1, round(side / scale)) for side in (picture.height, picture.width))
+    return fitted(picture, height, width, "stretch")
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     """Convert an opened image to mode L or RGB, rotated by its EXIF orientation, transparent parts white."""
-    _check_scans(image)
+    _checked_scans(image)
     image.load()
     try:
         turn = _TURNS.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
@@ -106,7 +132,9 @@ def fitted(picture: Image.Image, height: int, width: int, mode: ResizeMode = "cr
     across, down = picture.size
     resample = Image.Resampling.BILINEAR
     if mode == "pad":
-        inner = picture.resize(inner_size(across, down, height, width), resample)
+        wide = across * height >= down * width
+        inner_width = width if wide else max(1, across * height // down)
+        inner = picture.resize((inner_width, max(1, down * width // across) if wide else height), resample)
         resized = Image.new(picture.mode, (width, height), PADDING if picture.mode == "L" else (PADDING,) * 3)
         resized.paste(inner, ((width - inner.width) // 2, (height - inner.height) // 2))
     else:
@@ -118,13 +146,6 @@ def fitted(picture: Image.Image, height: int, width: int, mode: ResizeMode = "cr
     pixels = np.asarray(resized)
     # A copy: the array from Pillow is read-only.
     return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
-
-
-def inner_size(across: int, down: int, height: int, width: int) -> tuple[int, int]:
-    """Width and height of a picture of ``across`` × ``down`` pixels that is fitted into ``height`` × ``width``."""
-    if across * height >= down * width:
-        return width, max(1, down * width // across)
-    return max(1, across * height // down), height
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -144,10 +165,11 @@ def pixel_limit() -> int:
 
 
 @contextmanager
-def _opened(path: Path | BinaryIO) -> Iterator[Image.Image]:
+def _opened(source: Path | bytes | bytearray | BinaryIO) -> Iterator[Image.Image]:
     limit = pixel_limit()
     try:
-        stream = open_regular(path) if isinstance(path, Path) else nullcontext(path)
+        content = BytesIO(source) if isinstance(source, bytes | bytearray) else source
+        stream = open_regular(content) if isinstance(content, Path) else nullcontext(content)
     except IrregularFileError:
         raise DataError("it is not a regular file") from None
     with stream as file:
@@ -211,99 +233,99 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
     return Image.fromarray(shallow.reshape(deep.shape))
 
 
-def _check_scans(image: Image.Image) -> None:
-    scans = _scans(image)
-    if scans > MAX_SCANS or (scans > USUAL_SCANS and scans * image.width * image.height > MAX_SCANNED_PIXELS):
-        raise DataError(f"it has {scans} scans, too many for its size: save it again as a usual JPEG")
-
-
-def _scans(image: Image.Image) -> int:
-    """Return the number of scans of a JPEG that is not loaded yet, else 1."""
+def _checked_scans(image: Image.Image) -> int:
+    """Return the number of scans of a JPEG that is not loaded yet, else 1; raise if there are too many."""
     file = getattr(image, "fp", None)
     if file is None or image.format not in ("JPEG", "MPO"):
         return 1
-    position, found, last = file.tell(), 0, b""
+    position, scans, last = file.tell(), 0, b""
     file.seek(0)
     while chunk := file.read(2**20):
-        found += (last + chunk).count(_START_OF_SCAN)  # cannot occur in the coded data of a scan
+        scans += (last + chunk).count(_START_OF_SCAN)  # cannot occur in the coded data of a scan
         last = chunk[-1:]
     file.seek(position)
-    return found
+    if scans > MAX_SCANS or (scans > USUAL_SCANS and scans * image.width * image.height > MAX_SCANNED_PIXELS):
+        raise DataError(f"it has {scans} scans, too many for its size: save it again as a usual JPEG")
+    return scans
 
 
-def is_cheap(content: bytes | bytearray) -> bool:
-    """Whether decoding this file takes less than a second, as its header and its scans show."""
-    with _opened(io.BytesIO(content)) as image:
-        return image.format in CHEAP_FORMATS and image.width * image.height * _scans(image) <= CHEAP_PIXELS
+_idle: list[subprocess.Popen[bytes]] = []
+"""Child processes that wait for an image: at most one for each thread that has decoded."""
+os.register_at_fork(after_in_child=_idle.clear)
 
 
-class DecodingProcess:
-    """Decodes images in a child process, which the system ends after some seconds of CPU time for one image."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._process: multiprocessing.process.BaseProcess | None = None
-        self._connection: Connection | None = None
-
-    def decode(self, content: bytes | bytearray, size: int, channels: int, mode: ResizeMode | None = "crop") -> Pixels:
-        """Decode an image as `decode_image` does.
-
-        Raises:
-            DataError: it cannot be decoded, or not within the time.
-        """
-        connection = self._started()
-        try:
-            connection.send((size, channels, mode))
-            connection.send_bytes(content)
-            answer = connection.recv_bytes() if connection.poll(10 * self._seconds) else b""
-        except (EOFError, OSError):
-            answer = b""
-        if not answer:
-            self.close()
-            raise DataError(
-                f"decoding fails or takes more than {self._seconds:g} s of CPU time: resize it, or save it again"
-            )
-        if answer[:1] == b"!":
-            raise DataError(answer[1:].decode("utf-8"))
-        height, width = struct.unpack_from("<II", answer, 1)
-        return np.frombuffer(answer, np.uint8, offset=9).reshape(channels, height, width).copy()
-
-    def close(self) -> None:
-        """End the process, if it was started."""
-        if self._process is not None and self._connection is not None:
-            self._connection.close()
-            self._process.kill()
-            self._process.join()
-        self._process = self._connection = None
-
-    def _started(self) -> Connection:
-        if self._connection is None or self._process is None or not self._process.is_alive():
-            self.close()
-            context = multiprocessing.get_context("spawn")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=_decode_images, args=(theirs, self._seconds), daemon=True)
-            self._process.start()
-            theirs.close()
-        return self._connection
+def _decode_in_child(
+    source: Path | bytes | bytearray | BinaryIO, size: int, channels: int, mode: ResizeMode | None, seconds: float
+) -> Pixels:
+    content = b""
+    if isinstance(source, bytes | bytearray):
+        content = bytes(source)
+    elif not isinstance(source, Path):
+        source.seek(0)
+        content = source.read()
+    path = str(source.absolute()) if isinstance(source, Path) else None
+    seconds *= max(1.0, pixel_limit() / MAX_PIXELS)
+    limits = (pixel_limit(), Image.MAX_IMAGE_PIXELS, seconds)
+    child = _waiting_child()
+    watch = threading.Timer(10 * seconds, child.kill)  # for a child that waits instead of computing
+    watch.start()
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps([path, len(content), size, channels, mode, limits]).encode() + b"\n" + content)
+        child.stdin.flush()
+        height, width, length = struct.unpack("<III", child.stdout.read(12))
+        answer = child.stdout.read(length)
+        if len(answer) != length:
+            raise EOFError
+    except BaseException as error:  # after Ctrl-C as well, the pipes hold a part of an answer
+        child.kill()
+        child.communicate()
+        if not isinstance(error, OSError | EOFError | struct.error):
+            raise
+        raise DataError(
+            f"decoding fails or takes more than {seconds:g} s of CPU time: resize it, or save it again"
+        ) from None
+    finally:
+        watch.cancel()
+    _idle.append(child)
+    if not height:
+        raise DataError(answer.decode("utf-8"))
+    return np.frombuffer(answer, np.uint8).reshape(channels, height, width).copy()
 
 
-def _decode_images(connection: Connection, seconds: float) -> None:
-    """Decode the images of a connection until it is closed: the child process of `DecodingProcess`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    timer = getattr(signal, "setitimer", None)  # missing on Windows, where only the parent's timeout applies
-    while True:
-        try:
-            size, channels, mode = connection.recv()
-            content = connection.recv_bytes()
-        except EOFError:
-            return
+def _waiting_child() -> subprocess.Popen[bytes]:
+    with suppress(IndexError):
+        while True:
+            if (child := _idle.pop()).poll() is None:
+                return child
+    # It runs this module, in a session of its own, where Ctrl-C does not reach it.
+    places = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", "from adagauss.data.decode import _serve; _serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": places},
+    )
+
+
+def _serve() -> None:
+    """Decode the images that are requested on standard input, until it is closed: the child process."""
+    timer = getattr(signal, "setitimer", None)  # missing on Windows, where only the parent's limit applies
+    while line := sys.stdin.buffer.readline():
+        path, length, size, channels, mode, (limit, pillow_limit, seconds) = json.loads(line)
+        content = sys.stdin.buffer.read(length)
+        os.environ[MAX_PIXELS_VARIABLE], Image.MAX_IMAGE_PIXELS = str(limit), pillow_limit
         if timer is not None:
             timer(signal.ITIMER_PROF, seconds)
         try:
-            pixels = decode_image(io.BytesIO(content), size, channels, mode)
-            answer = b"=" + struct.pack("<II", *pixels.shape[1:]) + pixels.tobytes()
+            with _opened(content if path is None else Path(path)) as image:
+                pixels = _decoded(image, size, channels, mode)
+            height, width, answer = *pixels.shape[1:], pixels.tobytes()
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
-            answer = b"!" + (str(error) or type(error).__name__).encode("utf-8", "replace")
+            height, width, answer = 0, 0, (str(error) or type(error).__name__).encode("utf-8", "replace")
         if timer is not None:
             timer(signal.ITIMER_PROF, 0)
-        connection.send_bytes(answer)
+        sys.stdout.buffer.write(struct.pack("<III", height, width, len(answer)) + answer)
+        sys.stdout.buffer.flush()

@@ -21,7 +21,7 @@ from prometheus_client import REGISTRY
 from starlette.testclient import TestClient
 
 from adagauss.data import decode
-from adagauss.data.decode import DecodingProcess, decode_image, is_cheap
+from adagauss.data.decode import decode_image
 from adagauss.deploy.serve.app import socket_config
 from adagauss.deploy.serve.security import Connection, Limits
 from adagauss.deploy.serve.server import Server
@@ -213,38 +213,19 @@ def test_scans_count_together_with_pixels(monkeypatch: pytest.MonkeyPatch) -> No
         decode_image(io.BytesIO(scans(30)), 8)
 
 
-def test_decoding_in_a_process_equals_decoding_here_and_is_stopped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(picture, "PPM")
-    content = picture.getvalue()
-    assert is_cheap(png())
-    assert not is_cheap(content)
-    process = DecodingProcess(20.0)
-    np.testing.assert_array_equal(process.decode(content, 16, 3), decode_image(io.BytesIO(content), 16))
-    with pytest.raises(DataError, match="not an image"):
-        process.decode(b"text", 16, 3)
-    process.close()
-    slow = DecodingProcess(0.01)
-    large = io.BytesIO()
-    Image.new("RGB", (6000, 6000)).save(large, "JPEG", progressive=True)
-    with pytest.raises(DataError, match="takes more than"):
-        slow.decode(large.getvalue(), 4000, 3)
-    slow.close()
-
-
 def test_a_file_of_many_tiny_chunks_does_not_hold_the_threads(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere: list[int] = []
 
-    def decode_elsewhere(process: DecodingProcess, content: bytes, *_: object) -> None:
+    def decode_elsewhere(content: bytes, *_: object) -> None:
         elsewhere.append(len(content))
         raise DataError("takes more than 10 s")
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    monkeypatch.setattr(DecodingProcess, "decode", decode_elsewhere)
+    monkeypatch.setattr(decode, "_decode_in_child", decode_elsewhere)
     picture = png()
     for count, decoded in ((1000, 0), (100_000, 1)):
         content = picture[:33] + chunk(b"tEXt", b"a\0b") * count + picture[33:]
@@ -295,5 +276,6 @@ def test_one_frame_of_many_is_read(kind: str) -> None:
             return found
 
     file = Counting(content.getvalue())
-    assert decode_image(file, 8).shape == (3, 8, 8)
+    with decode._opened(file) as image:
+        assert decode._decoded(image, 8, 3, "crop").shape == (3, 8, 8)
     assert file.count < len(content.getvalue()) / 3

@@ -11,13 +11,12 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.data.decode import DecodingProcess, Pixels, decode_image, is_cheap
+from adagauss.data.decode import Pixels, decode_image
 from adagauss.deploy.serve.model import PictureShape
 from adagauss.deploy.serve.security import ApiError, Limits, Quota, client_address
 
@@ -27,8 +26,6 @@ SHOWN_NAME = 200
 """Maximum length of a file name in a response. File names are used for nothing else."""
 PARSER = {"MAX_MEMORY_FILE_SIZE": float("inf"), "UPLOAD_ERROR_ON_BAD_CTE": True}
 """Settings of the parser: files stay in memory, and unknown encodings are refused."""
-CHEAP_BYTES = 2**20
-"""Larger files are decoded in a process: one of many tiny chunks takes Pillow 0.4 s per megabyte, for all threads."""
 THREADS = 2
 """A few threads bound the memory for large pictures."""
 
@@ -95,18 +92,13 @@ class Picture:
 
 
 class Decoder:
-    """Decodes pictures in a few threads.
-
-    Files that may take long are decoded in child processes, one per thread, with a limit of CPU time.
-    """
+    """Decodes pictures in a few threads, with a limit of CPU time for each."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._memory = Quota(limits.received, "the server is receiving too many pictures")
         self._shares = Quota(limits.address_received, "too many unfinished pictures from this address", status=429)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="decode")
-        self._processes = [DecodingProcess(limits.decoding) for _ in range(THREADS)]
-        self._idle = [*self._processes]
 
     async def pictures(self, request: Request, shape: PictureShape) -> AsyncIterator[Picture]:
         """Yield the pictures of a request in order, each with the last label before it.
@@ -147,24 +139,16 @@ class Decoder:
                     future.cancel()
 
     def close(self) -> None:
-        """Shut down the threads and processes."""
+        """Shut down the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in self._processes:
-            process.close()
 
     def _decoded(self, file: File, label: str, shape: PictureShape) -> Picture:
         name = text_of(file.file_name)[:SHOWN_NAME] or "picture"
         size, channels, mode = shape
         file.file_object.seek(0)
         content = file.file_object.read()
-        process = self._idle.pop()
         try:
-            if len(content) <= CHEAP_BYTES and is_cheap(content):
-                pixels = decode_image(BytesIO(content), size, channels, mode=mode)
-            else:
-                pixels = process.decode(content, size, channels, mode)
+            pixels = decode_image(content, size, channels, mode, self._limits.decoding)
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             return Picture(name, label, None, str(error) or type(error).__name__)
-        finally:
-            self._idle.append(process)
         return Picture(name, label, pixels)
