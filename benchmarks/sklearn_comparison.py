@@ -33,7 +33,7 @@ from adagauss.backbones.efficientnet import EfficientNetLite
 from adagauss.backbones.extractor import resized
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.image_files import FileImages
+from adagauss.data.folders import FileImages
 from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.methods import make_method
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from adagauss.data import image_files
+from adagauss.data import folders
 from adagauss.data.decode import decode_image
-from adagauss.data.image_files import FileImages
+from adagauss.data.folders import FileImages
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter
 
@@ -113,7 +113,7 @@ def test_one_channel(tmp_path: Path, write_image: Any) -> None:
 def test_memory_demand_and_worker_numbers_all_give_the_same(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     held = FileImages(paths, 6)
     on_demand = FileImages(paths, 6, cache_bytes=0)
-    monkeypatch.setattr(image_files, "WORKERS", 1)
+    monkeypatch.setattr(folders, "WORKERS", 1)
     alone = FileImages(paths, 6)
     assert held.in_memory
     assert not on_demand.in_memory

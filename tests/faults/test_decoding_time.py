@@ -17,7 +17,7 @@ from adagauss import IncrementalClassifier
 from adagauss.analytic.batches import sample_images
 from adagauss.data import decode
 from adagauss.data.decode import decode_image
-from adagauss.data.image_files import FileImages
+from adagauss.data.folders import FileImages
 from adagauss.data.shards import Shard
 from adagauss.errors import DataError
 from tests.shards.conftest import packed

@@ -20,8 +20,7 @@ from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
-from adagauss.data.folders import IMAGE_SUFFIXES, images_in, require, table
-from adagauss.data.image_files import FileImages
+from adagauss.data.folders import IMAGE_SUFFIXES, FileImages, images_in, require, table
 from adagauss.errors import ConfigError, DataError
 from tests.faults.budget import budget
 

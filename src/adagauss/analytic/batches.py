@@ -27,8 +27,7 @@ from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image
-from adagauss.data.folders import PHOTO_SIZE
-from adagauss.data.image_files import map_collecting_errors, some_named
+from adagauss.data.folders import PHOTO_SIZE, map_collecting_errors, some_named
 from adagauss.data.images import (
     ArrayImages,
     Label,

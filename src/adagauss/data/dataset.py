@@ -54,8 +54,8 @@ class ReadOptions:
     cache_bytes: int = CACHE_BYTES
     """Memory limit for decoded images; beyond it, images are decoded at every use."""
     skip_bad_images: bool = False
-    path: Path | None = None
-    """The path after the colon in a name such as ``folder:PATH``."""
+    folder: Path = Path()
+    """The folder of the dataset, set by `load_dataset`: below the root, or the path in ``folder:PATH``."""
     reporter: Reporter = field(default_factory=Reporter)
     """Reports the progress of decoding."""
 
@@ -127,24 +127,18 @@ def datasets() -> dict[str, DatasetInfo]:
 def dataset_info(name: str) -> DatasetInfo:
     """One registered dataset; an unknown name raises with the nearest known one.
 
-    >>> dataset_info("folder:my/birds").takes_path
-    True
+    >>> dataset_info("folder:/my/birds").folder
+    '/my/birds'
     """
-    found = _split_path(name)
-    if found is None:
-        return _DATASETS.find(name)
-    info, path = found
-
-    def read(options: ReadOptions) -> Dataset:
-        return info.read(replace(options, path=path))
-
-    return replace(info, name=f"{info.name}:{path}", folder=str(path), read=read)
+    prefix, path = _split_path(name)
+    info = _DATASETS.find(prefix)
+    return info if path is None else replace(info, name=f"{prefix}:{path}", folder=str(path))
 
 
 def absolute_name(name: str) -> str:
     """Make the path of ``folder:PATH`` absolute, so that the name is valid from every working directory."""
-    found = _split_path(name)
-    return name if found is None else f"{found[0].name}:{found[1]}"
+    prefix, path = _split_path(name)
+    return name if path is None else f"{prefix}:{path}"
 
 
 def short_name(name: str) -> str:
@@ -153,16 +147,16 @@ def short_name(name: str) -> str:
     >>> short_name("folder:/home/me/birds"), short_name("digits")
     ('birds', 'digits')
     """
-    found = _split_path(name)
-    return name if found is None else found[1].name or str(found[1])
+    path = _split_path(name)[1]
+    return name if path is None else path.name or str(path)
 
 
-def _split_path(name: str) -> tuple[DatasetInfo, Path] | None:
-    """The dataset and the absolute path of a name such as ``folder:PATH``; None for other names."""
+def _split_path(name: str) -> tuple[str, Path | None]:
+    """The dataset and the absolute path of a name such as ``folder:PATH``; other names have no path."""
     prefix, _, location = name.partition(":")
     if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
-        return None
-    return _DATASETS.find(prefix), Path(location).expanduser().absolute()
+        return name, None
+    return prefix, Path(location).expanduser().absolute()
 
 
 def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:
@@ -171,9 +165,9 @@ def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:
     >>> load_dataset("digits").classes
     (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
     """
-    info = dataset_info(name)
+    info, options = dataset_info(name), options or ReadOptions()
     try:
-        return info.read(options or ReadOptions())
+        return info.read(replace(options, folder=options.root / info.folder if info.folder else Path()))
     except DataError as error:
         advice = f". {how_to_get(info)}" if not info.takes_path else ""
         raise DataError(f"{name}: {str(error).rstrip('.')}{advice}") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from adagauss.data.image_files import FileImages
+from adagauss.data.folders import FileImages
 from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular

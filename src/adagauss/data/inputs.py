@@ -39,8 +39,7 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, fitted, image_size, upright
-from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files, images_in
-from adagauss.data.image_files import FileImages, usable
+from adagauss.data.folders import PHOTO_SIZE, FileImages, folders_in, image_files, images_in, usable
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular

@@ -8,8 +8,6 @@ from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import Files, file_dataset, lines_of, require_files, table
 from adagauss.errors import DataError
 
-FOLDER = "fgvc-aircraft-2013b"
-
 
 @register_dataset(
     "aircraft",
@@ -17,7 +15,7 @@ FOLDER = "fgvc-aircraft-2013b"
     classes=100,
     images="6,667 training (official train and val), 3,333 test",
     licence="non-commercial research; images belong to their photographers",
-    folder=FOLDER,
+    folder="fgvc-aircraft-2013b",
     downloads={
         "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz": (
             "d4acdd33327262359767eeaa97a4f732"
@@ -28,7 +26,7 @@ FOLDER = "fgvc-aircraft-2013b"
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their copyright banners."""
-    folder = options.root / FOLDER / "data"
+    folder = options.folder / "data"
     variants = lines_of(folder / "variants.txt")
     number = {variant: target for target, variant in enumerate(variants)}
 
@@ -36,8 +34,7 @@ def read_aircraft(options: ReadOptions) -> Dataset:
         rows = table(label_file)
         if foreign := [variant for _, variant in rows if variant not in number]:
             raise DataError(f"{label_file} names {foreign[0]!r}, which is not in variants.txt")
-        files = [(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows]
-        return require_files(files)
+        return require_files([(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows])
 
     train, test = (part(folder / f"images_variant_{name}.txt") for name in ("trainval", "test"))
     return file_dataset("aircraft", variants, train, test, options)

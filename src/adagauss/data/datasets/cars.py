@@ -11,8 +11,6 @@ from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import Files, file_dataset, require, require_files
 from adagauss.errors import DataError
 
-FOLDER = "stanford_cars"
-
 
 @register_dataset(
     "cars",
@@ -20,7 +18,7 @@ FOLDER = "stanford_cars"
     classes=196,
     images="8,144 training, 8,041 test",
     licence="ImageNet terms of access: research and education, not commercial",
-    folder=FOLDER,
+    folder="stanford_cars",
     manual="The official address of Stanford Cars is gone; copies are on Kaggle. Put cars_train/, cars_test/, devkit/ "
     "and cars_test_annos_withlabels.mat into stanford_cars/ below the data root.",
     markers=("devkit", "cars_train", "cars_test"),
@@ -28,8 +26,7 @@ FOLDER = "stanford_cars"
 )
 def read_cars(options: ReadOptions) -> Dataset:
     """Classes are the model names of ``cars_meta.mat``, in its order."""
-    folder = options.root / FOLDER
-    devkit = folder / "devkit"
+    folder, devkit = options.folder, options.folder / "devkit"
     classes = _rows(devkit / "cars_meta.mat", "class_names")
     if not classes or not all(isinstance(name, str) for name in classes):
         raise _damaged(devkit / "cars_meta.mat", "it does not hold a list of names")
@@ -45,10 +42,8 @@ def _listed(annotations: Path, images: Path, classes: int) -> Files:
     files = Files()
     for row in _rows(annotations, "annotations"):
         name, number = (row.get("fname"), row.get("class")) if isinstance(row, dict) else (None, None)
-        if not isinstance(name, str) or Path(name).name != name or not name:
-            raise _damaged(annotations, "an entry does not name a file")
-        if not isinstance(number, int):
-            raise _damaged(annotations, "an entry does not name a class")
+        if not isinstance(name, str) or Path(name).name != name or not name or not isinstance(number, int):
+            raise _damaged(annotations, "an entry does not name a file and a class")
         if not 1 <= number <= classes:
             raise DataError(f"{annotations} names class {number}, but there are {classes} class names")
         files.append((images / name, number - 1))  # Matlab counts from one

@@ -36,55 +36,56 @@ _MD5 = {
     "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }
 MOST_CLASSES = 1000
-_LICENCE = "none stated; cite Krizhevsky (2009)"
 
 
-@register_dataset(
+def _register(
+    name: str, folder: str, archive: dict[str, str], train: list[str], test: str, meta: str, prefix: str = ""
+) -> None:
+    @register_dataset(
+        name,
+        title=f"CIFAR-{name.removeprefix('cifar')}, 32x32",
+        classes=int(name.removeprefix("cifar")),
+        images="50,000 training, 10,000 test",
+        licence="none stated; cite Krizhevsky (2009)",
+        folder=folder,
+        downloads=archive,
+        markers=(*train, test, meta),
+    )
+    def read(options: ReadOptions) -> Dataset:
+        """Classes are the label names, of CIFAR-100 the fine ones, in the order of the official label numbers."""
+        classes = _class_names(options.folder / meta, f"{prefix}label_names")
+        for file in (*train, test):  # checked before anything large is read
+            require(options.folder / file)
+
+        def part(files: list[str]) -> LabelledImages:
+            batches = (_batch(options.folder / file, f"{prefix}labels") for file in files)
+            pixels, labels = zip(*batches, strict=True)
+            targets = torch.from_numpy(np.concatenate(labels))
+            if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(classes):
+                raise _damaged(options.folder / meta, f"labels do not fit the {len(classes)} class names")
+            return LabelledImages(ArrayImages(np.concatenate(pixels)), targets, classes)
+
+        return Dataset(name, part(train), part([test]), mean=MEAN, std=STD)
+
+
+_SOURCE = "https://www.cs.toronto.edu/~kriz"
+_register(
     "cifar100",
-    title="CIFAR-100, 32x32",
-    classes=100,
-    images="50,000 training, 10,000 test",
-    licence=_LICENCE,
-    folder="cifar-100-python",
-    downloads={"https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
-    markers=("train", "test", "meta"),
+    "cifar-100-python",
+    {f"{_SOURCE}/cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
+    ["train"],
+    "test",
+    "meta",
+    "fine_",
 )
-def read_cifar100(options: ReadOptions) -> Dataset:
-    """Classes are the fine label names, in the order of the official label numbers."""
-    folder = options.root / "cifar-100-python"
-    return _read("cifar100", folder, ["train"], "test", "meta", "fine_label_names", "fine_labels")
-
-
-@register_dataset(
+_register(
     "cifar10",
-    title="CIFAR-10, 32x32",
-    classes=10,
-    images="50,000 training, 10,000 test",
-    licence=_LICENCE,
-    folder="cifar-10-batches-py",
-    downloads={"https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
-    markers=("data_batch_[1-5]", "test_batch", "batches.meta"),
+    "cifar-10-batches-py",
+    {f"{_SOURCE}/cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
+    [f"data_batch_{number}" for number in range(1, 6)],
+    "test_batch",
+    "batches.meta",
 )
-def read_cifar10(options: ReadOptions) -> Dataset:
-    """Classes are the label names, in the order of the official label numbers."""
-    folder = options.root / "cifar-10-batches-py"
-    batches = [f"data_batch_{number}" for number in range(1, 6)]
-    return _read("cifar10", folder, batches, "test_batch", "batches.meta", "label_names", "labels")
-
-
-def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str) -> Dataset:
-    classes = _class_names(folder / meta, names_key)
-    for file in (*train, test):  # checked before anything large is read
-        require(folder / file)
-
-    def part(files: list[str]) -> LabelledImages:
-        pixels, labels = zip(*(_batch(folder / file, labels_key) for file in files), strict=True)
-        targets = torch.from_numpy(np.concatenate(labels))
-        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(classes):
-            raise _damaged(folder / meta, f"labels do not fit the {len(classes)} class names")
-        return LabelledImages(ArrayImages(np.concatenate(pixels)), targets, classes)
-
-    return Dataset(name, part(train), part([test]), mean=MEAN, std=STD)
 
 
 def _batch(file: Path, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

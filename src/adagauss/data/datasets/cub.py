@@ -6,8 +6,6 @@ from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import file_dataset, require_files, table
 from adagauss.errors import DataError
 
-FOLDER = "CUB_200_2011"
-
 
 @register_dataset(
     "cub",
@@ -15,7 +13,7 @@ FOLDER = "CUB_200_2011"
     classes=200,
     images="5,994 training, 5,794 test",
     licence="non-commercial research and education; images belong to their photographers",
-    folder=FOLDER,
+    folder="CUB_200_2011",
     downloads={
         "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"
     },
@@ -24,7 +22,7 @@ FOLDER = "CUB_200_2011"
 )
 def read_cub(options: ReadOptions) -> Dataset:
     """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""
-    folder = options.root / FOLDER
+    folder = options.folder
     class_rows = table(folder / "classes.txt")
     images = dict(table(folder / "images.txt"))
     class_of = dict(table(folder / "image_class_labels.txt"))

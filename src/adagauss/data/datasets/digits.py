@@ -32,17 +32,13 @@ def read_digits(options: ReadOptions) -> Dataset:
     pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))
     targets = torch.from_numpy(bunch.target.astype(np.int64))
     generator = torch.Generator().manual_seed(SPLIT_SEED)
-    train: list[torch.Tensor] = []
-    test: list[torch.Tensor] = []
+    parts: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
     for digit in range(10):
         members = torch.nonzero(targets == digit).flatten()
         members = members[torch.randperm(len(members), generator=generator)]
         held_out = round(len(members) * TEST_SHARE)
-        test.append(members[:held_out])
-        train.append(members[held_out:])
-
-    def split(parts: list[torch.Tensor]) -> LabelledImages:
-        chosen = torch.cat(parts)
-        return LabelledImages(ArrayImages(pixels[chosen]), targets[chosen], tuple(range(10)))
-
-    return Dataset("digits", split(train), split(test), mean=(0.3053,), std=(0.3760,))
+        parts[0].append(members[held_out:])
+        parts[1].append(members[:held_out])
+    chosen = [torch.cat(part) for part in parts]
+    train, test = (LabelledImages(ArrayImages(pixels[rows]), targets[rows], tuple(range(10))) for rows in chosen)
+    return Dataset("digits", train, test, mean=(0.3053,), std=(0.3760,))

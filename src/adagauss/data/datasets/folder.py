@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import class_folders, file_dataset, files_of_classes, holds_class_folders, split_by_class
 from adagauss.errors import DataError
@@ -25,10 +27,9 @@ TEST_SHARE = 0.2
 )
 def read_folder(options: ReadOptions) -> Dataset:
     """Classes are the folder names in sorted order."""
-    if options.path is None:
+    folder, name = options.folder, f"folder:{options.folder}"
+    if folder == Path():
         raise DataError("give the path of the folder, as in folder:path/to/images")
-    folder = options.path
-    name = f"folder:{folder}"
     if not folder.is_dir():
         raise DataError("the folder does not exist")
     # A class may itself be called "train" or "test": it then contains images instead of class folders. Images next to

@@ -5,8 +5,6 @@ from __future__ import annotations
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import file_dataset, files_of_classes
 
-FOLDER = "imagenet"
-
 _FIRST_100 = """
     n01440764 n01443537 n01484850 n01491361 n01494475 n01496331 n01498041 n01514668 n01514859 n01518878
     n01530575 n01531178 n01532829 n01534433 n01537544 n01558993 n01560419 n01580077 n01582220 n01592084
@@ -45,7 +43,7 @@ def _register(name: str, title: str, wnids: tuple[str, ...]) -> None:
         classes=100,
         images="about 129,000 training, 5,000 test",
         licence="ImageNet terms of access: research and education, not commercial",
-        folder=FOLDER,
+        folder="imagenet",
         manual="ImageNet (ILSVRC2012) is available at https://www.image-net.org after registration; sort its images "
         "into imagenet/train/<wnid>/ and imagenet/val/<wnid>/ below the data root.",
         markers=("train", "val"),
@@ -53,8 +51,7 @@ def _register(name: str, title: str, wnids: tuple[str, ...]) -> None:
     )
     def read(options: ReadOptions) -> Dataset:
         """Classes are wnids in alphabetical order; the official validation images serve as test images."""
-        root = options.root / FOLDER
-        train, test = (files_of_classes([root / part / wnid for wnid in wnids]) for part in ("train", "val"))
+        train, test = (files_of_classes([options.folder / part / wnid for wnid in wnids]) for part in ("train", "val"))
         return file_dataset(name, wnids, train, test, options)
 
 

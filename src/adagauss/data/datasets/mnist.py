@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,52 +18,30 @@ from adagauss.data.images import ArrayImages, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
-FASHION_CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+_FASHION = "T-shirt/top Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle_boot"
+FASHION_CLASSES = tuple(name.replace("_", " ") for name in _FASHION.split())
 MOST_BYTES = 2**28
-_UNSIGNED_BYTES = 8
 FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
 def _register(
-    name: str,
-    title: str,
-    licence: str,
-    address: str,
-    md5s: Sequence[str],
-    *,
-    classes: tuple[Label, ...],
-    traits: tuple[Trait, ...],
-    mean: float,
-    std: float,
+    name: str, address: str, md5s: Sequence[str], classes: tuple[Label, ...], mean: float, std: float, **facts: Any
 ) -> None:
     @register_dataset(
         name,
-        title=title,
         classes=10,
         images="60,000 training, 10,000 test",
-        licence=licence,
         folder=name,
         downloads={f"{address}/{file}.gz": md5 for file, md5 in zip(FILES, md5s, strict=True)},
         unpack_into=None,
         markers=tuple(f"{file}*" for file in FILES),  # an interrupted download leaves only some of them
         class_order="natural",
-        traits=traits,
         settings={"augmentation.crop_padding": 2},
+        **facts,
     )
     def read(options: ReadOptions) -> Dataset:
         """Classes are in the order of the official label numbers."""
-        train, test = (_part(options.root / name, prefix, classes) for prefix in ("train", "t10k"))
+        train, test = (_part(options.folder, prefix, classes) for prefix in ("train", "t10k"))
         return Dataset(name, train, test, mean=(mean,), std=(std,))
 
 
@@ -82,7 +61,7 @@ def _read_idx(file: Path, axes: int) -> npt.NDArray[np.uint8]:
     content = _content(found)
     start = 4 + 4 * axes
     # A file may be truncated anywhere, even within the lengths of its axes.
-    well_formed = len(content) >= start and content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes))
+    well_formed = len(content) >= start and content[:4] == bytes((0, 0, 8, axes))  # 8: unsigned bytes
     shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if well_formed else []
     if not well_formed or len(content) != start + math.prod(shape):
         raise DataError(f"{found} is damaged: not a whole IDX file of {axes} axes")
@@ -103,8 +82,6 @@ def _content(file: Path) -> bytes:
 
 _register(
     "mnist",
-    "MNIST digits, 28x28 grey",
-    "CC BY-SA 3.0",
     "https://ossci-datasets.s3.amazonaws.com/mnist",
     (
         "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -112,15 +89,15 @@ _register(
         "9fb629c4189551a2d022fa330f9573f3",
         "ec29112dd5afa0611ce80d1b7f02629c",
     ),
-    classes=tuple(range(10)),
-    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
+    tuple(range(10)),
     mean=0.1307,
     std=0.3081,
+    title="MNIST digits, 28x28 grey",
+    licence="CC BY-SA 3.0",
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
 )
 _register(
     "fashion-mnist",
-    "Fashion-MNIST, 28x28 grey",
-    "MIT",
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     (
         "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -128,8 +105,10 @@ _register(
         "bef4ecab320f06d8554ea6380940ec79",
         "bb300cfdad3c16e7a12a480ee83cd310",
     ),
-    classes=FASHION_CLASSES,
-    traits=(Trait.GREY,),
+    FASHION_CLASSES,
     mean=0.2860,
     std=0.3530,
+    title="Fashion-MNIST, 28x28 grey",
+    licence="MIT",
+    traits=(Trait.GREY,),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.folders import class_folders, file_dataset, split_by_class
 
-FOLDER = "omniglot"
 _ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 TEST_SHARE = 0.25
 
@@ -16,12 +15,12 @@ TEST_SHARE = 0.25
     classes=1623,
     images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
     licence="MIT",
-    folder=FOLDER,
+    folder="omniglot",
     downloads={
         f"{_ADDRESS}/images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
         f"{_ADDRESS}/images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
     },
-    unpack_into=FOLDER,
+    unpack_into="omniglot",
     markers=("images_background", "images_evaluation"),
     traits=(Trait.GREY, Trait.MIRRORING_HARMS),
     settings={"augmentation.crop_padding": 2},
@@ -31,7 +30,7 @@ def read_omniglot(options: ReadOptions) -> Dataset:
     characters = {
         f"{alphabet.name}/{character.name}": character
         for part in ("images_background", "images_evaluation")
-        for alphabet in class_folders(options.root / FOLDER / part)
+        for alphabet in class_folders(options.folder / part)
         for character in class_folders(alphabet)
     }
     classes = sorted(characters)

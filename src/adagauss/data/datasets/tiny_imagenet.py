@@ -6,8 +6,6 @@ from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.folders import class_folders, file_dataset, files_of_classes, lines_of, require_files, table
 from adagauss.errors import DataError
 
-FOLDER = "tiny-imagenet-200"
-
 
 @register_dataset(
     "tiny",
@@ -15,14 +13,14 @@ FOLDER = "tiny-imagenet-200"
     classes=200,
     images="100,000 training, 10,000 test",
     licence="ImageNet terms of access: research and education, not commercial",
-    folder=FOLDER,
+    folder="tiny-imagenet-200",
     downloads={"https://cs231n.stanford.edu/tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
     markers=("wnids.txt", "train", "val"),
     settings={"augmentation.crop_padding": 8},
 )
 def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     """Classes are the sorted wnids of the training folders, however many there are."""
-    folder = options.root / FOLDER
+    folder = options.folder
     class_paths = class_folders(folder / "train")
     classes = [path.name for path in class_paths]
     listed = lines_of(folder / "wnids.txt")
