@@ -163,8 +163,9 @@ def test_flips_equal_slicing() -> None:
 def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: int, size: tuple[int, int]) -> None:
     """Pillow resizes in fixed point and in two rounded passes, hence 1."""
     images = random_images(seed, channels, size)
-    boxes = augment.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
-    result = augment.resized_crop(images, boxes)
+    tries = torch.rand(BATCH, 4, 10, generator=torch.Generator().manual_seed(seed))
+    boxes = augment.boxes_of(tries, torch.tensor([size] * BATCH), (0.08, 1.0))
+    result = augment.resized_crop(images, tries, (0.08, 1.0))
     for image, (top, left, height, width), output in zip(images, boxes.tolist(), result, strict=True):
         window = to_pillow(image[:, top : top + height, left : left + width])
         expected = from_pillow(window.resize((size[1], size[0]), Image.Resampling.BILINEAR))
@@ -174,7 +175,8 @@ def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: in
 @some_examples
 @given(seed=SEEDS, size=st.sampled_from([(32, 32), (24, 40), (4, 60), (60, 4)]))
 def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tuple[int, int]) -> None:
-    boxes = augment.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
+    tries = torch.rand(200, 4, 10, generator=torch.Generator().manual_seed(seed))
+    boxes = augment.boxes_of(tries, torch.tensor([size] * 200), (0.25, 0.5))
     top, left, height, width = boxes.unbind(1)
     assert (boxes[:, :2] >= 0).all()
     assert (boxes[:, 2:] >= 1).all()
@@ -189,8 +191,10 @@ def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tup
 
 
 def test_box_falls_back_to_the_centre_where_no_ratio_fits() -> None:
-    boxes = augment.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
-    assert torch.equal(boxes, torch.tensor([0, 27, 4, 5]).expand(50, 4))
+    tries = torch.rand(50, 4, 10, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(
+        augment.boxes_of(tries, torch.tensor([[4, 60]] * 50), (1.0, 1.0)), torch.tensor([0, 27, 4, 5]).expand(50, 4)
+    )
 
 
 @some_examples

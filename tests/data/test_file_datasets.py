@@ -9,6 +9,7 @@ import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
 from adagauss.data.datasets import imagenet_subset
+from adagauss.data.folders import FileImages
 from adagauss.errors import DataError
 
 SMALL = 8
@@ -16,6 +17,15 @@ SMALL = 8
 
 def read(name: str, root: Path, **options: Any) -> Dataset:
     return load_dataset(name, ReadOptions(root=root, **options))
+
+
+def keeps_whole_pictures(dataset: Dataset) -> bool:
+    images = [part.images for part in (dataset.train, dataset.test)]
+    return all(isinstance(one, FileImages) and one.crops(torch.arange(1), whole_boxes) is not None for one in images)
+
+
+def whole_boxes(sizes: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.zeros_like(sizes), sizes], dim=1)
 
 
 def write_lines(path: Path, *lines: str) -> None:
@@ -40,6 +50,7 @@ def tiny(tmp_path: Path, write_image: Any) -> Path:
 def test_tiny(tiny: Path, check: Any) -> None:
     dataset = read("tiny", tiny.parent)
     check(dataset, (3, 64, 64), [0, 0, 1, 1], [1, 0])
+    assert not keeps_whole_pictures(dataset)
     assert dataset.classes == ("n01", "n02")
 
 
@@ -76,6 +87,7 @@ def test_imagenet_subset(tmp_path: Path, write_image: Any, check: Any) -> None:
             for wnid in (*wnids, "n99999999"):
                 write_image(root / "imagenet" / part / wnid / "a.JPEG")
         dataset = read(name, root, size=SMALL)
+        assert keeps_whole_pictures(dataset)
         assert dataset.classes == wnids
         check(dataset, (3, SMALL, SMALL), list(range(100)), list(range(100)))
         missing = root / "imagenet" / "val" / wnids[5]
@@ -97,6 +109,7 @@ def test_cub(tmp_path: Path, write_image: Any, check: Any) -> None:
     write_lines(folder / "image_class_labels.txt", "1 1", "2 1", "3 2", "4 2")
     write_lines(folder / "train_test_split.txt", "1 1", "2 0", "3 0", "4 1")
     dataset = read("cub", tmp_path, size=SMALL)
+    assert keeps_whole_pictures(dataset)
     check(dataset, (3, SMALL, SMALL), [0, 1], [0, 1])
     assert dataset.classes == ("001.Gull", "002.Tern")
     assert dataset_info("cub").traits == (Trait.PHOTOGRAPHS,)
@@ -120,6 +133,7 @@ def test_aircraft(tmp_path: Path, write_image: Any, check: Any) -> None:
     for number in range(1, 5):
         write_image(folder / "images" / f"000{number}.jpg")
     dataset = read("aircraft", tmp_path, size=SMALL)
+    assert keeps_whole_pictures(dataset)
     check(dataset, (3, SMALL, SMALL), [1, 0], [0, 1])
     assert dataset.classes == ("737-200", "Cessna 172")
     write_lines(folder / "variants.txt", "737-200")
@@ -147,6 +161,7 @@ def test_cars(tmp_path: Path, write_image: Any, place: str, check: Any) -> None:
         for number in (1, 2):
             write_image(folder / part / f"{number}.jpg")
     dataset = read("cars", tmp_path, size=SMALL)
+    assert keeps_whole_pictures(dataset)
     check(dataset, (3, SMALL, SMALL), [1, 0], [0, 1])
     assert dataset.classes == ("Audi R8", "BMW M3")
     savemat(folder / "devkit" / "cars_meta.mat", {"class_names": names[:1]})

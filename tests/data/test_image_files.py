@@ -13,8 +13,10 @@ import torch
 from PIL import Image
 
 from adagauss.data import folders
+from adagauss.data.augment import Augmentation, boxes_of
 from adagauss.data.decode import decode_image
 from adagauss.data.folders import FileImages
+from adagauss.data.images import Subset
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter
 
@@ -201,3 +203,55 @@ def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCa
     truncate(paths[3])
     FileImages(paths, 6, skip_bad=True)
     assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]
+
+
+def ends_of_red(width: int = 400, height: int = 300) -> Image.Image:
+    """A noisy picture with red ends, which its central square does not show."""
+    pixels = np.random.default_rng(0).integers(0, 100, (height, width, 3), dtype=np.uint8)
+    pixels[:, :20] = pixels[:, -20:] = (255, 0, 0)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("budget", [0, 2**30])
+@pytest.mark.parametrize("size", [(400, 300), (270, 700), (256, 256)])
+def test_an_image_with_a_margin_is_resized_to_256_and_cropped_to_224(
+    tmp_path: Path, size: tuple[int, int], budget: int
+) -> None:
+    picture = ends_of_red(*size)
+    picture.save(tmp_path / "a.png")
+    images = FileImages([tmp_path / "a.png"], 224, cache_bytes=budget, margin=True)
+    assert images.shape == (3, 224, 224)
+    scale = 256 / min(size)
+    across, down = (round(side * scale) for side in size)
+    left, top = round((across - 224) / 2), round((down - 224) / 2)
+    resized = picture.resize((across, down), Image.Resampling.BILINEAR)
+    expected = np.asarray(resized.crop((left, top, left + 224, top + 224))).transpose(2, 0, 1).astype(int)
+    assert np.array_equal(everything(images)[0].numpy(), expected)
+
+
+def test_random_crops_are_cut_from_the_whole_picture(tmp_path: Path) -> None:
+    ends_of_red().save(tmp_path / "a.png")
+    paths, rows = [tmp_path / "a.png"] * 40, torch.arange(40)
+    augmentation, generator = Augmentation(crop_padding=0, flip=False, resized_crop=True), torch.Generator()
+    found = []
+    for images in (
+        FileImages(paths, 224, margin=True),
+        Subset(FileImages(paths, 224, margin=True, cache_bytes=0), rows),
+        FileImages(paths, 224),
+    ):
+        changes = augmentation.draw(40, (224, 224), generator.manual_seed(0))
+        found.append(changes.read(images, rows, torch.device("cpu")))
+        assert torch.equal(changes.of(rows[7:9]).read(images, rows[7:9], torch.device("cpu")), found[-1][7:9])
+    whole, on_demand, squares = found
+    assert torch.equal(whole, on_demand)
+    red = [((images[:, 0] > 0.9) & (images[:, 1] < 0.1)).flatten(1).any(1).sum() for images in (whole, squares)]
+    assert red[0] > 5
+    assert red[1] == 0
+    # Oracle: the same boxes cut from the picture with a shorter side of 256.
+    tries = torch.rand(4, 40, 10, generator=generator.manual_seed(0)).transpose(0, 1)
+    small = ends_of_red().resize((341, 256), Image.Resampling.BILINEAR)
+    for image, (top, left, height, width) in zip(
+        whole, boxes_of(tries, torch.tensor([[256, 341]] * 40), (0.08, 1.0)).tolist(), strict=True
+    ):
+        window = small.crop((left, top, left + width, top + height)).resize((224, 224), Image.Resampling.BILINEAR)
+        assert torch.equal(image, torch.from_numpy(np.array(window).transpose(2, 0, 1) / np.float32(255)))

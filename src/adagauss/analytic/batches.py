@@ -26,7 +26,7 @@ from adagauss.analytic.moments import MomentSums
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.task import ClassEdit, CurrentTask
-from adagauss.data.decode import Pixels, decode_image
+from adagauss.data.decode import Pixels, as_picture, decode_image
 from adagauss.data.folders import PHOTO_SIZE, map_collecting_errors, some_named
 from adagauss.data.images import (
     ArrayImages,
@@ -37,7 +37,7 @@ from adagauss.data.images import (
     evenly_spaced,
     merge_pixel_scales,
 )
-from adagauss.data.inputs import as_picture, check_one_kind, of_shape
+from adagauss.data.inputs import check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method
@@ -284,8 +284,8 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
 
 def _picture(example: Example) -> Image.Image:
     if not isinstance(example.image, bytes):
-        return as_picture(example.image)
-    return Image.fromarray(decode_image(example.image, PHOTO_SIZE, mode=None).transpose(1, 2, 0))
+        return as_picture(example.image.numpy())
+    return as_picture(decode_image(example.image, PHOTO_SIZE, mode=None))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.core.state import ClassMap, State
 from adagauss.core.train import batch_bounds
-from adagauss.data.augment import Augmentation, Changes, mirrored, to_float
+from adagauss.data.augment import Augmentation, Changes, mirrored, unchanged
 from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import NumericalError
@@ -55,7 +55,7 @@ def features_by_batch(
             own = runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
             changes = None if draw is None else draw(stop - start).of(own)
             if len(own):
-                pixels = (changes or to_float)(images.batch(start + own).to(runtime.device))
+                pixels = (changes or unchanged()).read(images, start + own, runtime.device)
                 with torch.no_grad():
                     found = extractor(pixels.contiguous(memory_format=runtime.memory_format), prediction=prediction)
                 yield start + own, found
@@ -124,9 +124,10 @@ class ImageBatches:
     def _read(self, indices: Tensor, changes: Changes) -> Tensor:
         if self.cached is not None:
             return self.cached(indices, changes.flips(len(indices)))
-        images = self.data.images
-        pixels = images.batch(indices) if len(indices) else torch.zeros(0, *images.shape, dtype=torch.uint8)
-        return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
+        images, device = self.data.images, self.runtime.device
+        none = torch.zeros(0, *images.shape, dtype=torch.uint8)
+        pixels = changes.read(images, indices, device) if len(indices) else changes(none.to(device))
+        return pixels.contiguous(memory_format=self.runtime.memory_format)
 
 
 class FitContext(Protocol):

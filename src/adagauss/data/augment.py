@@ -25,6 +25,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
 from torch import Tensor
 
 from adagauss.core.config import Config
+from adagauss.data.images import Images
 from adagauss.errors import DataError
 
 GREY = 128
@@ -93,7 +94,8 @@ class Augmentation(Config):
             tops, lefts = torch.randint(2 * self.crop_padding + 1, (2, count), generator=generator)
             steps.append((partial(padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
         if self.resized_crop:
-            steps.append((resized_crop, {"boxes": draw_boxes(count, size, self.resized_crop_scale, generator)}))
+            tries = torch.rand(4, count, _ATTEMPTS, generator=generator).transpose(0, 1)
+            steps.append((partial(resized_crop, scale=self.resized_crop_scale), {"tries": tries}))
         if self.flip:
             steps.append((flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
         if self.brightness:
@@ -122,6 +124,16 @@ class Changes:
             images = change(images, **drawn)
         return images
 
+    def read(self, images: Images, rows: Tensor, device: torch.device) -> Tensor:
+        """Augmented images at ``rows``; random crops are cut from whole pictures where these are kept."""
+        (change, drawn), *others = self.steps
+        crops = getattr(images, "crops", None)
+        if crops is not None and isinstance(change, partial) and change.func is resized_crop:
+            found = crops(rows, partial(boxes_of, drawn["tries"], **change.keywords))
+            if found is not None:
+                return Changes(tuple(others))(found.to(device))
+        return self(images.batch(rows).to(device))
+
     def of(self, rows: Tensor) -> Changes:
         """The parameters of some images of the batch, to augment each as within the whole batch."""
         return Changes(
@@ -137,6 +149,11 @@ class Changes:
 def mirrored(count: int) -> Changes:
     """Flip all images left to right and convert them to floats."""
     return Changes(((flip_where, {"chosen": torch.ones(count, dtype=torch.bool)}), (to_float, {})))
+
+
+def unchanged() -> Changes:
+    """Convert all images to floats."""
+    return Changes(((to_float, {}),))
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -315,14 +332,10 @@ def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Te
     return runs.index_select(0, starts.flatten().to(images.device)).view(images.shape)
 
 
-def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
-    """Each image's box stretched to the full size, bilinearly, without looking beyond the box.
-
-    Args:
-        images: uint8 ``(B, C, H, W)``.
-        boxes: ``(B, 4)`` whole numbers: top, left, height, width.
-    """
+def resized_crop(images: Tensor, tries: Tensor, scale: tuple[float, float]) -> Tensor:
+    """A random box of each image ``(B, C, H, W)`` stretched to the full size, bilinearly; see `boxes_of`."""
     height, width = images.shape[-2:]
+    boxes = boxes_of(tries, torch.tensor([height, width]).expand(len(images), 2), scale)
     top, left, box_height, box_width = boxes.to(images.device, torch.float32)[:, :, None].unbind(1)
 
     def stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
@@ -336,25 +349,26 @@ def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
     return values.round_().to(torch.uint8)
 
 
-def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator) -> Tensor:
-    """Random boxes ``(count, 4)``: area a uniform share of the image, log aspect ratio uniform in 3/4..4/3.
+def boxes_of(tries: Tensor, sizes: Tensor, scale: tuple[float, float]) -> Tensor:
+    """Random boxes ``(N, 4)``: top, left, height and width, in images of ``sizes`` ``(N, 2)``.
 
-    The first of ten tries that fits into the image is used; if none fits, the largest central box with an allowed
-    ratio.
+    ``tries`` ``(N, 4, 10)`` are uniform in 0..1: the area is a uniform share of the image, the log aspect ratio
+    uniform in 3/4..4/3. The first try that fits into the image is used; if none fits, the largest central box with an
+    allowed ratio.
     """
-    height, width = size
-    shares, ratios, down, right = torch.rand(4, count, _ATTEMPTS, generator=generator)
+    height, width = sizes[:, :1].float(), sizes[:, 1:].float()
+    shares, ratios, down, right = tries.unbind(1)
     areas = height * width * (scale[0] + (scale[1] - scale[0]) * shares)
     low, high = math.log(_RATIOS[0]), math.log(_RATIOS[1])
     aspects = torch.exp(low + (high - low) * ratios)
     heights, widths = (areas / aspects).sqrt().round(), (areas * aspects).sqrt().round()
     fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
     tops, lefts = (down * (height - heights + 1)).floor(), (right * (width - widths + 1)).floor()
-    tries = torch.stack((tops, lefts, heights, widths), dim=-1)
-    down, across = min(height, round(width / _RATIOS[0])), min(width, round(height * _RATIOS[1]))
-    central = torch.tensor([(height - down) // 2, (width - across) // 2, down, across], dtype=torch.float32)
+    boxes = torch.stack((tops, lefts, heights, widths), dim=-1)
+    whole = torch.minimum(sizes, (sizes.double().flip(1) / _RATIOS[0]).round().long())
+    central = torch.cat((torch.div(sizes - whole, 2, rounding_mode="floor"), whole), dim=1)
     first = torch.where(fits, torch.arange(_ATTEMPTS), _ATTEMPTS).amin(1)
-    return torch.cat((tries, central.expand(count, 1, 4)), dim=1)[torch.arange(count), first].long()
+    return torch.cat((boxes.long(), central[:, None]), dim=1)[torch.arange(len(sizes)), first]
 
 
 def cutout(images: Tensor, side: int, rows: Tensor, columns: Tensor) -> Tensor:

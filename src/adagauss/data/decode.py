@@ -148,6 +148,11 @@ def fitted(picture: Image.Image, height: int, width: int, mode: ResizeMode = "cr
     return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
 
 
+def as_picture(pixels: Pixels) -> Image.Image:
+    """Convert ``(C, H, W)`` to a picture, in mode L or RGB."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+
+
 def image_size(path: Path) -> tuple[int, int]:
     """Width and height, from the header; raises if it is not that of a readable image."""
     with _opened(path) as image:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
-from adagauss.data.decode import Pixels, ResizeMode, decode_image, image_size, pixel_limit
+from adagauss.data.decode import Pixels, ResizeMode, as_picture, decode_image, fitted, image_size, pixel_limit
 from adagauss.data.images import CACHE_BYTES, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -27,6 +27,10 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
 """Image formats that are not read; a warning or an error names them."""
 
+WHOLE_SIDE = 8 / 7
+"""Shorter side of a whole picture, in units of the side of its central square: 256 for 224, as papers prepare them."""
+Pictures = Pixels | list[Pixels]
+"""Squares in one array, or whole pictures."""
 Files = list[tuple[Path, int]]
 """Image files, each with its class number."""
 
@@ -40,11 +44,13 @@ def file_dataset(
     *,
     size: int = PHOTO_SIZE,
     channels: int = 3,
+    margin: bool = False,
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
 ) -> Dataset:
     """Decode, or prepare to decode, the listed files at ``size``, unless the options set another size.
 
+    With ``margin``, whole photographs are kept; see `FileImages`.
     Training and test images share the memory limit; training images come first, since they are read most often.
     """
     side, budget = options.size or size, options.cache_bytes
@@ -58,11 +64,11 @@ def file_dataset(
             cache_bytes=budget,
             skip_bad=options.skip_bad_images,
             reporter=options.reporter,
+            margin=margin,
         )
         files = [files[position] for position in images.kept.tolist()]
         _need_every_class(f"{{}} of {{}} classes have no {part} images after bad ones were skipped", classes, files)
-        if images.in_memory:
-            budget -= len(images) * channels * side * side
+        budget -= images.nbytes if images.in_memory else 0
         targets = torch.tensor([target for _, target in files], dtype=torch.long)
         parts.append(LabelledImages(images, targets, tuple(classes)))
     return Dataset(name, parts[0], parts[1], mean, std)
@@ -219,6 +225,9 @@ class FileImages:
     If all of them fit into ``cache_bytes``, they are decoded once and kept in memory. If they do not fit, every batch
     is decoded when requested, and only the headers are checked beforehand, unless bad images are to be skipped.
 
+    With ``margin``, whole pictures are kept, with a shorter side of 8/7 ``size`` (256 for 224): an image is the centre
+    of that, and random crops are cut from all of it.
+
     Files that cannot be decoded raise a `DataError`, which names ``skip_option``, or are skipped with ``skip_bad``:
     one warning is logged, and `kept` holds which of ``paths`` remain.
     """
@@ -234,6 +243,7 @@ class FileImages:
         skip_option: str = "--skip-bad",
         reporter: Reporter | None = None,
         resize_mode: ResizeMode = "crop",
+        margin: bool = False,
     ) -> None:
         if not paths:
             raise DataError("no image files given")
@@ -242,11 +252,15 @@ class FileImages:
         pixel_limit()  # a wrong limit is one error, not one of every image
         self.shape = (channels, size, size)
         self.paths = list(paths)
-        self.in_memory = len(paths) * channels * size * size <= cache_bytes
+        self._margin, self._mode, self._skip_option = margin, resize_mode, skip_option
+        self._side = round(size * WHOLE_SIDE) if margin else size
+        # Whole photographs are mostly 4:3 or 3:2.
+        self.nbytes = int(len(paths) * channels * self._side**2 * (1.5 if margin else 1))
+        """Memory that all decoded images take, about."""
+        self.in_memory = self.nbytes <= cache_bytes
         """Whether the pixels are kept in memory, rather than decoded at every use."""
-        self._mode: ResizeMode = resize_mode
-        self._skip_option = skip_option
         reporter, count = reporter or Reporter(), len(paths)
+        pixels, bad = self._pictures(0), dict[int, str]()
         if self.in_memory or skip_bad:
             with reporter.progress("decoding images", count) as advance:
                 pixels, bad = self._decode(range(count), advance, keep=self.in_memory)
@@ -255,7 +269,7 @@ class FileImages:
                 # Reading a header holds the GIL: more threads would only block each other.
                 bad = map_collecting_errors(lambda row: image_size(self.paths[row]), count, 1, advance)
         kept = usable(bad, count, lambda row: str(self.paths[row]), skip_option if not skip_bad else None)
-        self._pixels = torch.from_numpy(pixels[kept] if bad else pixels) if self.in_memory else None
+        self._pixels = _chosen(pixels, kept if bad else None) if self.in_memory else None
         self.kept = torch.tensor(kept)
         """Positions of the usable images among the given paths."""
         self.paths = [self.paths[row] for row in kept]
@@ -264,26 +278,61 @@ class FileImages:
         return len(self.paths)
 
     def batch(self, indices: Tensor) -> Tensor:
+        pixels = self._read(indices.tolist())
+        if not isinstance(pixels, list):
+            return torch.from_numpy(pixels)
+        sides = [round(min(one.shape[1:]) / WHOLE_SIDE) for one in pixels]
+        boxes = [
+            [round((one.shape[1] - side) / 2), round((one.shape[2] - side) / 2), side, side]
+            for one, side in zip(pixels, sides, strict=True)
+        ]
+        return self._cut(pixels, boxes)
+
+    def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """Boxes of the whole pictures as images, if these are kept: ``boxes_of`` maps heights and widths to boxes."""
+        pixels = self._read(indices.tolist()) if self._margin else None
+        if not isinstance(pixels, list):
+            return None
+        sizes = torch.tensor([one.shape[1:] for one in pixels]).view(-1, 2)
+        return self._cut(pixels, boxes_of(sizes).tolist())
+
+    def _cut(self, pictures: Sequence[Pixels], boxes: Sequence[Sequence[int]]) -> Tensor:
+        """The boxes (top, left, height, width) of pictures, resized to squares."""
+        found = np.empty((len(pictures), *self.shape), dtype=np.uint8)
+        for row, (pixels, (top, left, height, width)) in enumerate(zip(pictures, boxes, strict=True)):
+            box = as_picture(pixels[:, top : top + height, left : left + width])
+            found[row] = fitted(box, *self.shape[1:], "stretch")
+        return torch.from_numpy(found)
+
+    def _read(self, rows: list[int]) -> Pictures:
         if self._pixels is not None:
-            return self._pixels[indices]
-        rows = indices.tolist()
+            return _chosen(self._pixels, rows)
         pixels, bad = self._decode(rows)
         usable(bad, len(rows), lambda row: str(self.paths[rows[row]]), self._skip_option)
-        return torch.from_numpy(pixels)
+        return pixels
+
+    def _pictures(self, count: int) -> Pictures:
+        return [np.empty(0, np.uint8)] * count if self._margin else np.empty((count, *self.shape), dtype=np.uint8)
 
     def _decode(
         self, rows: Sequence[int], advance: Advance = ignore, keep: bool = True
-    ) -> tuple[Pixels, dict[int, str]]:
+    ) -> tuple[Pictures, dict[int, str]]:
         """The pixels of some files, and for each that failed (its pixels are undefined) the reason."""
-        channels, size, _ = self.shape
-        pixels = np.empty((len(rows) if keep else 0, *self.shape), dtype=np.uint8)
+        pixels = self._pictures(len(rows) if keep else 0)
 
         def decode(row: int) -> None:
-            image = decode_image(self.paths[rows[row]], size, channels, self._mode)
+            mode = None if self._margin else self._mode
+            image = decode_image(self.paths[rows[row]], self._side, self.shape[0], mode)
             if keep:
                 pixels[row] = image
 
         return pixels, map_collecting_errors(decode, len(rows), WORKERS, advance)
+
+
+def _chosen(pictures: Pictures, rows: list[int] | None) -> Pictures:
+    if rows is None:
+        return pictures
+    return [pictures[row] for row in rows] if isinstance(pictures, list) else pictures[rows]
 
 
 def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], option: str | None = None) -> list[int]:

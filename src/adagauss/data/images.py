@@ -6,7 +6,7 @@ Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,6 +88,12 @@ class Subset:
 
     def batch(self, indices: Tensor) -> Tensor:
         return self.images.batch(self.indices[indices])
+
+    def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """Boxes of whole pictures, if the source keeps them."""
+        crops = getattr(self.images, "crops", None)
+        found: Tensor | None = crops and crops(self.indices[indices], boxes_of)
+        return found
 
 
 class ConcatImages:
@@ -177,22 +183,30 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
     """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
     if pixels.ndim == 3:
         pixels = pixels.unsqueeze(1)
-    if pixels.ndim in (3, 4) and len(pixels) == 0:
+    if pixels.ndim == 4 and len(pixels) == 0:
         raise DataError("no images were given")
     if pixels.ndim != 4 or 0 in pixels.shape:
         raise DataError(
             "images must have shape (N, C, H, W), (N, H, W, C) or (N, H, W) with no empty axis; "
             f"got {tuple(pixels.shape)}"
         )
-    if pixels.shape[1] not in (1, 3) and pixels.shape[-1] in (1, 3):
-        pixels = pixels.permute(0, 3, 1, 2)
+    axis = channel_axis(tuple(pixels.shape[1:]))
     # Other numbers of channels are those of instruments. Where they could be rows, they are not guessed at.
-    if pixels.shape[1] not in (1, 3) and pixels.shape[1] >= min(pixels.shape[2:]):
+    if axis is None and pixels.shape[1] >= min(pixels.shape[2:]):
         raise DataError(
-            f"images of shape {tuple(pixels.shape)} have neither 1 or 3 channels nor fewer channels than rows and "
+            f"images of shape {tuple(pixels.shape)} have neither 1, 3 or 4 channels nor fewer channels than rows and "
             "columns: give them as (N, C, H, W)"
         )
-    return to_uint8(pixels)
+    return to_uint8(pixels.permute(0, 3, 1, 2) if axis == 2 else pixels)
+
+
+def channel_axis(shape: tuple[int, ...]) -> int | None:
+    """Return the axis of an image's channels, 0 or 2; None if neither can be. If both can, it is the first."""
+    for channels in ((1, 3), (4,)):
+        for axis in (0, 2):
+            if shape[axis] in channels:
+                return axis
+    return None
 
 
 def to_uint8(pixels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@
 - a list or generator of paths: files and folders, in this order
 - a PIL image, a list or a generator of them
 - an array or tensor of 4 axes: (N, C, H, W) or (N, H, W, C), with 1, 3 or 4 channels
-- an array or tensor of 3 axes: grey images (N, H, W), or one image (H, W, C) or (C, H, W); see `layout`
+- an array or tensor of 3 axes: grey images (N, H, W), or one image (H, W, C) or (C, H, W); see `image_batch`
 - an array or tensor of 2 axes: one grey image
 - a list or generator of arrays or tensors: one image each, of any sizes
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Number
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adagauss.data.decode import ResizeMode, fitted, image_size, upright
+from adagauss.data.decode import ResizeMode, as_picture, fitted, image_size, upright
 from adagauss.data.folders import PHOTO_SIZE, FileImages, folders_in, image_files, images_in, usable
-from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
+from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, channel_axis, evenly_spaced, to_uint8_nchw
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -51,10 +51,7 @@ ImagesLike = str | os.PathLike[str] | Image.Image | npt.ArrayLike | Tensor | Ite
 """Anything `read_images` accepts."""
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int]
-Layout = Literal["one", "grey images", "images"]
 
-OPAQUE, TRANSPARENT = (1, 3), (4,)
-"""Channel counts without and with transparency; an axis is tested for the former first."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 """Modes of PIL images without colour."""
 PHOTOGRAPHS = (str, os.PathLike, Image.Image)
@@ -220,12 +217,8 @@ def resolve_path(path: Path) -> Path:
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list[Path], list[str]]:
     """The image files at the paths, with their names."""
-    if isinstance(paths, str | os.PathLike):
-        path = resolve_path(Path(paths))
-        files = images_in(path) if path.is_dir() else [path]
-        return files, [str(file.relative_to(path) if path.is_dir() else path) for file in files]
-    files = []
-    for position, item in enumerate(paths):
+    alone, files = isinstance(paths, str | os.PathLike), list[Path]()
+    for position, item in enumerate([paths] if alone else cast(Iterable[object], paths)):
         if not isinstance(item, str | os.PathLike):
             raise DataError(
                 f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or all "
@@ -233,7 +226,7 @@ def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list
             )
         path = resolve_path(Path(item))
         files += images_in(path) if path.is_dir() else [path]
-    return files, [str(file) for file in files]
+    return files, [str(file.relative_to(path) if alone and path.is_dir() else file) for file in files]
 
 
 def file_images(files: list[Path], names: Sequence[str], spec: ImageSpec) -> NamedImages:
@@ -293,10 +286,10 @@ def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
             other,
             more,
         )
-    targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
-    listed = [file for files in members.values() for file in files]
-    read = file_images(listed, [*map(str, listed)], spec)
-    data = LabelledImages(read.images, targets[read.kept], tuple(members))
+    listed = [(file, target) for target, files in enumerate(members.values()) for file in files]
+    read = file_images([file for file, _ in listed], [str(file) for file, _ in listed], spec)
+    targets = torch.tensor([target for _, target in listed])[read.kept]
+    data = LabelledImages(read.images, targets, tuple(members))
     for label, count in zip(data.classes, data.counts().tolist(), strict=True):
         if not count:
             raise DataError(
@@ -339,9 +332,8 @@ def duplicates_across_classes(members: Mapping[str, Iterable[Path]]) -> list[tup
 
 
 def _array_images(given: Any, spec: ImageSpec, count: int | None) -> NamedImages:
-    array = plain_array(given)
-    pixels = image_batch(array, layout(array.shape, spec.shape, count))
-    if all(_shape_on_arrival(image, spec) == image.shape for image in pixels[:1]):
+    pixels = image_batch(plain_array(given), spec.shape, count)
+    if _shape_on_arrival(pixels[0], spec) == pixels[0].shape:
         names = tuple(map(str, range(len(pixels))))
         return NamedImages(ArrayImages(pixels), names, torch.arange(len(pixels)), len(pixels))
     with spec.reporter.progress("resizing images", len(pixels)) as advance:
@@ -355,11 +347,16 @@ def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance = ignore) -
     sizes: list[tuple[int, int]] = []
     position = -1
     for position, item in enumerate(items):
-        try:
-            pixels = _picture_pixels(item, spec) if isinstance(item, Image.Image) else _array_pixels(item, position)
-        except _UnreadableError as error:
-            bad[position] = str(error)
-            continue
+        if isinstance(item, Image.Image):
+            try:
+                pixels = _picture_pixels(item, spec)
+            except MemoryError:
+                raise
+            except Exception as error:  # image decoders raise nearly any exception on damaged files
+                bad[position] = str(error) or type(error).__name__
+                continue
+        else:
+            pixels = _array_pixels(item, position)
         sizes.append((pixels.shape[1], pixels.shape[2]))
         found.append(of_shape(pixels, _shape_on_arrival(pixels, spec), spec.resize_mode))
         advance()
@@ -383,18 +380,8 @@ def _shape_on_arrival(pixels: Tensor, spec: ImageSpec) -> Shape:
     return channels, side, side
 
 
-class _UnreadableError(Exception):
-    """A PIL image whose file is damaged."""
-
-
 def _picture_pixels(picture: Image.Image, spec: ImageSpec) -> Tensor:
-    channels = spec.shape[0] if spec.shape else 1 if picture.mode in GREY_MODES else 3
-    try:
-        turned = upright(picture, channels)
-    except MemoryError:
-        raise
-    except Exception as error:  # image decoders raise nearly any exception on damaged files
-        raise _UnreadableError(str(error) or type(error).__name__) from None
+    turned = upright(picture, spec.shape[0] if spec.shape else 1 if picture.mode in GREY_MODES else 3)
     return torch.from_numpy(fitted(turned, turned.height, turned.width))
 
 
@@ -415,7 +402,7 @@ def _array_pixels(item: object, position: int) -> Tensor:
             "with 1, 3 or 4 channels; give a batch as one array, or its images one by one"
         )
     try:
-        return image_batch(array, "one")[0]
+        return image_batch(array[None] if array.ndim == 3 else array)[0]
     except DataError as error:
         raise DataError(f"image {position}: {error}") from None
 
@@ -441,69 +428,39 @@ def plain_array(value: object, what: str = "images") -> Array:
     return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
 
 
-def layout(shape: tuple[int, ...], wanted: Shape | None = None, count: int | None = None) -> Layout:
-    """Decide how an array of this shape is read.
+def image_batch(array: Array, wanted: Shape | None = None, count: int | None = None) -> Tensor:
+    """Convert an array to uint8 ``(N, C, H, W)`` with one or three channels.
 
     Three axes can be grey images (N, H, W) or one image (C, H, W) or (H, W, C). It is one image if its first or last
     axis has 1, 3 or 4 entries, with two exceptions, which are grey images: there are as many labels (``count``) as
     entries of the first axis, and more than one; or the learner takes grey images (``wanted``), and the first axis is
     the one that could be channels or the images have exactly its size.
 
-    >>> layout((3, 28, 28)), layout((3, 28, 28), wanted=(1, 28, 28)), layout((3, 28, 28), count=3)
-    ('one', 'grey images', 'grey images')
-    >>> layout((50, 28, 28)), layout((28, 28, 3), wanted=(1, 28, 28)), layout((28, 28)), layout((5, 3, 9, 9))
-    ('grey images', 'one', 'one', 'images')
+    >>> def read(*shape, **given):
+    ...     return tuple(image_batch(np.zeros(shape, np.uint8), **given).shape)
+    >>> read(3, 28, 28), read(3, 28, 28, wanted=(1, 28, 28)), read(3, 28, 28, count=3)
+    ((1, 3, 28, 28), (3, 1, 28, 28), (3, 1, 28, 28))
+    >>> read(50, 28, 28), read(28, 28, 3, wanted=(1, 28, 28)), read(28, 28), read(5, 3, 9, 9)
+    ((50, 1, 28, 28), (1, 3, 28, 28), (1, 1, 28, 28), (5, 3, 9, 9))
     """
-    if len(shape) == 2:
-        return "one"
-    if len(shape) == 4:
-        return "images"
-    if len(shape) != 3:
+    if array.ndim not in (2, 3, 4):
         raise DataError(
             "images must have shape (N, C, H, W), (N, H, W, C), (N, H, W), or, for one image, (C, H, W), (H, W, C) or "
-            f"(H, W); got {shape}"
+            f"(H, W); got {array.shape}"
         )
-    axis = channel_axis(shape)
-    grey = wanted is not None and wanted[0] == 1
-    if axis is None or (count == shape[0] and count != 1):
-        return "grey images"
-    return "grey images" if grey and wanted is not None and (axis == 0 or shape[1:] == wanted[1:]) else "one"
-
-
-def channel_axis(shape: tuple[int, ...]) -> int | None:
-    """Return the axis of an image's channels, 0 or 2; None if neither can be. If both can, it is the first."""
-    for channels in (OPAQUE, TRANSPARENT):
-        for axis in (0, 2):
-            if shape[axis] in channels:
-                return axis
-    return None
-
-
-def image_batch(array: Array, how: Layout) -> Tensor:
-    """Convert an array to uint8 ``(N, C, H, W)`` with one or three channels."""
     if 0 in array.shape:
         raise DataError("no images were given" if len(array) == 0 else f"images of shape {array.shape} are empty")
-    pixels = torch.from_numpy(array)
-    if how == "one":
-        pixels = pixels.unsqueeze(0)
-    if how == "grey images" or pixels.ndim == 3:
-        return to_uint8(pixels).unsqueeze(1)
-    axis = channel_axis(tuple(pixels.shape[1:]))
-    if axis is None:
+    axis = channel_axis(array.shape) if array.ndim == 3 else None
+    grey = wanted is not None and wanted[0] == 1 and (axis == 0 or array.shape[1:] == wanted[1:])
+    one = array.ndim == 2 or (axis is not None and not grey and (count != len(array) or count == 1))
+    pixels = to_uint8_nchw(torch.from_numpy(array[None] if one else array))
+    if pixels.shape[1] not in (1, 3, 4):
         raise DataError(f"images must have 1, 3 or 4 channels, first or last; got shape {array.shape}")
-    if axis == 2:
-        pixels = pixels.permute(0, 3, 1, 2)
-    pixels = to_uint8(pixels)
-    if pixels.shape[1] not in TRANSPARENT:
+    if pixels.shape[1] != 4:
         return pixels
     # Composite onto white, by the rule for transparent image files: a·c + (1 − a)·255.
     share = pixels[:, 3:].float() / 255
     return (pixels[:, :3].float() * share + 255 * (1 - share)).round().to(torch.uint8)
-
-
-def as_picture(pixels: Tensor) -> Image.Image:
-    """Convert (C, H, W) uint8 to a PIL image, in mode L or RGB."""
-    return Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous().numpy())
 
 
 def of_shape(pixels: Tensor, shape: Shape, mode: ResizeMode = "crop") -> Tensor:
@@ -511,5 +468,5 @@ def of_shape(pixels: Tensor, shape: Shape, mode: ResizeMode = "crop") -> Tensor:
     channels, height, width = shape
     if pixels.shape == shape:
         return pixels
-    picture = as_picture(pixels).convert("L" if channels == 1 else "RGB")
+    picture = as_picture(pixels.numpy()).convert("L" if channels == 1 else "RGB")
     return torch.from_numpy(fitted(picture, height, width, mode))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
-from adagauss.data.inputs import OPAQUE, resolve_path
+from adagauss.data.inputs import resolve_path
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import open_regular
 from adagauss.utils.registry import import_extra
@@ -214,7 +214,7 @@ def array_examples(path: Path) -> Iterator[Example]:
     """An npz file with ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and ``labels``, one per image."""
     with open_regular(path) as file, np.load(file, allow_pickle=False) as held:
         pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
-    if pixels.shape[1] not in OPAQUE:
+    if pixels.shape[1] not in (1, 3):
         raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
     if not isinstance(labels, list) or len(labels) != len(pixels):
         raise DataError("it must hold one label per image")

@@ -37,4 +37,4 @@ def read_aircraft(options: ReadOptions) -> Dataset:
         return require_files([(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows])
 
     train, test = (part(folder / f"images_variant_{name}.txt") for name in ("trainval", "test"))
-    return file_dataset("aircraft", variants, train, test, options)
+    return file_dataset("aircraft", variants, train, test, options, margin=True)

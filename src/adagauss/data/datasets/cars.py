@@ -35,7 +35,7 @@ def read_cars(options: ReadOptions) -> Dataset:
         test_labels = devkit / test_labels.name
     train = _listed(devkit / "cars_train_annos.mat", folder / "cars_train", len(classes))
     test = _listed(test_labels, folder / "cars_test", len(classes))
-    return file_dataset("cars", classes, train, test, options)
+    return file_dataset("cars", classes, train, test, options, margin=True)
 
 
 def _listed(annotations: Path, images: Path, classes: int) -> Files:

@@ -33,4 +33,4 @@ def read_cub(options: ReadOptions) -> Dataset:
     files = {image: (folder / "images" / path, number[class_of[image]]) for image, path in images.items()}
     require_files([*files.values()])
     train, test = ([files[image] for image in files if (in_training[image] == "1") == part] for part in (True, False))
-    return file_dataset("cub", [name for _, name in class_rows], train, test, options)
+    return file_dataset("cub", [name for _, name in class_rows], train, test, options, margin=True)

@@ -52,7 +52,7 @@ def _register(name: str, title: str, wnids: tuple[str, ...]) -> None:
     def read(options: ReadOptions) -> Dataset:
         """Classes are wnids in alphabetical order; the official validation images serve as test images."""
         train, test = (files_of_classes([options.folder / part / wnid for wnid in wnids]) for part in ("train", "val"))
-        return file_dataset(name, wnids, train, test, options)
+        return file_dataset(name, wnids, train, test, options, margin=True)
 
 
 _register("imagenet-subset-first100", "ImageNet-Subset, the first 100 classes by wnid", FIRST_100)
