@@ -142,7 +142,7 @@ class Changes:
 
     def flips(self, count: int) -> Tensor:
         """Which of the ``count`` images are mirrored."""
-        chosen = [step.drawn["chosen"] for step in self.steps if step.change is flip_where]
+        chosen = [drawn["chosen"] for change, drawn in self.steps if change is flip_where]
         return chosen[0] if chosen else torch.zeros(count, dtype=torch.bool)
 
 
