@@ -49,7 +49,7 @@ CHEAP_PIXELS = 2**24
 """Scans × pixels that decode in less than a second. Images with more, or of other formats, are decoded in a child
 process, which the system ends after its CPU time."""
 CHEAP_BYTES = 2**20
-"""Larger files go to the child process too: many tiny chunks take Pillow 0.4 s per megabyte, in which no thread runs."""
+"""Larger files go to the child process too: tiny chunks take Pillow 0.4 s per megabyte, in which no thread runs."""
 DECODING_SECONDS = 30.0
 """CPU time for one image of at most `MAX_PIXELS`; the largest usual ones take a third of it."""
 _START_OF_SCAN = b"\xff\xda"
