@@ -40,7 +40,8 @@ from adagauss.data.inputs import (
 )
 from adagauss.deploy.onnx import export_onnx
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
-from adagauss.methods import Method, make_method, trait_layers
+from adagauss.methods import Method, make_method
+from adagauss.methods.base import trait_layers
 from adagauss.utils.progress import Reporter, reporter_for
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 

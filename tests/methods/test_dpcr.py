@@ -12,7 +12,8 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import dataset_layers, make_method
-from adagauss.methods.dpcr import DualProjection, Ridge, ridge_from_statistics, row_space_projectors, task_map
+from adagauss.methods.dpcr import DualProjection, Ridge, ridge_from_statistics, row_space_projectors
+from adagauss.methods.lwf import linear_map
 from adagauss.parts.classifiers import LinearScorer
 
 SIZE = 6
@@ -41,7 +42,7 @@ def test_the_memory_follows_a_known_linear_map_exactly() -> None:
     memory = ClassGaussians.from_features(features, labels)
     mapping = draws(SIZE, SIZE, seed=5)
     current = draws(50, SIZE, seed=6)
-    moved = DualProjection().transport(memory, task_map(current, current @ mapping))
+    moved = DualProjection().transport(memory, linear_map(current, current @ mapping, 1e-9))
     truth = ClassGaussians.from_features(features @ mapping, labels)
     torch.testing.assert_close(moved.means, truth.means, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(moved.covariances, truth.covariances, rtol=1e-6, atol=1e-6)

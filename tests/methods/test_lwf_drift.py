@@ -85,7 +85,7 @@ def test_ldc_carries_means_without_covariances() -> None:
 def test_ldc_ridge_stays_at_the_identity_where_there_are_no_data() -> None:
     old = torch.zeros(20, S)
     old[:, :2] = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
-    weight = linear_map(old, 2 * old, 1e-6)
+    weight = linear_map(old, 2 * old, 1e-6, toward=torch.eye(old.shape[1], dtype=torch.float64))
     expected = torch.diag(torch.tensor([2.0, 2.0] + [1.0] * (S - 2), dtype=torch.float64))
     torch.testing.assert_close(weight, expected, atol=1e-4, rtol=0)
 

@@ -12,7 +12,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from adagauss.core.config import Config, Layer, plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.protocols import Protocol
-from adagauss.methods import Method, dataset_layers, method_info, resolve_method, stored_method_name
+from adagauss.methods import Method, dataset_layers, method_info, resolve_method
+from adagauss.methods.base import stored_method_name
 from adagauss.utils.runtime import RuntimeConfig
 
 

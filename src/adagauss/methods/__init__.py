@@ -13,8 +13,6 @@ from adagauss.methods.base import (
     methods,
     register_method,
     resolve_method,
-    stored_method_name,
-    trait_layers,
 )
 
 __all__ = [
@@ -26,6 +24,4 @@ __all__ = [
     "methods",
     "register_method",
     "resolve_method",
-    "stored_method_name",
-    "trait_layers",
 ]  # fmt: skip

@@ -70,10 +70,11 @@ class RidgeStream(State):
         self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is not a sum of products")
 
     @classmethod
-    def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
-        """Empty sums."""
-        nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
-        return cls(gram=nothing.new_zeros(size, size), cross=nothing, weight=nothing)
+    def empty(cls, expansion: Tensor) -> RidgeStream:
+        """Empty sums of as many inputs as the expansion has columns."""
+        size = expansion.shape[1]
+        nothing = expansion.new_zeros(size, 0)
+        return cls(gram=expansion.new_zeros(size, size), cross=nothing, weight=nothing)
 
     def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> RidgeStream:
         """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved."""
@@ -148,17 +149,16 @@ class Analytic(Classifier):
     gamma_compensation: PositiveFloat = 0.1
 
     def empty_state(self) -> AnalyticScorer:
-        return self._empty(torch.zeros(0, 0, dtype=torch.float64))
+        return self._without_images(torch.zeros(0, 0, dtype=torch.float64))
 
-    def _empty(self, expansion: Tensor) -> AnalyticScorer:
-        size, device = expansion.shape[1], expansion.device
-        second = RidgeStream.empty(size, device) if self.compensation else None
-        return AnalyticScorer(expansion, RidgeStream.empty(size, device), second, self.compensation)
+    def _without_images(self, expansion: Tensor) -> AnalyticScorer:
+        second = RidgeStream.empty(expansion) if self.compensation else None
+        return AnalyticScorer(expansion, RidgeStream.empty(expansion), second, self.compensation)
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
         """B, uniform in ±1/√S, with empty sums."""
         uniform = 2 * torch.rand(features, self.expansion_size, generator=generator, dtype=torch.float64) - 1
-        return self._empty((uniform / features**0.5).to(device))
+        return self._without_images((uniform / features**0.5).to(device))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> AnalyticScorer:
         known = as_state(before, AnalyticScorer)

@@ -74,14 +74,9 @@ def analytic_patches() -> Method:
     """A patch dictionary and a ridge regression from running sums."""
     return Method(
         backbone=BackboneConfig(name="patches", features=None, mirror=True, options=PatchSettings(filters=500)),
-        representation=untrained(),
+        representation=Representation(first=None, later=None),
         classifier=AnalyticClassifier(),
     )
-
-
-def untrained() -> Representation:
-    """No task is trained."""
-    return Representation(first=None, later=None)
 
 
 WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.3, 1.0))
@@ -104,7 +99,7 @@ def analytic() -> Method:
     options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
         backbone=BackboneConfig(name="frozen", features=None, options=options),
-        representation=untrained(),
+        representation=Representation(first=None, later=None),
         classifier=AnalyticClassifier(strengths=STRENGTHS, shrinkages=SHRINKAGES, group_weights=WEIGHTS),
     )
 
@@ -121,7 +116,7 @@ def analytic_pretrained() -> Method:
     """A frozen pretrained network and the best linear classifier that sums can give."""
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
-        representation=untrained(),
+        representation=Representation(first=None, later=None),
         classifier=AnalyticClassifier(shrinkages=(None, 0.3, 0.85)),
     )
 
@@ -139,6 +134,6 @@ def ranpac() -> Method:
     """Random projections of a frozen pretrained network."""
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
-        representation=untrained(),
+        representation=Representation(first=None, later=None),
         classifier=AnalyticClassifier(random_features=10_000, intercept=False),
     )

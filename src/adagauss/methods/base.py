@@ -232,17 +232,13 @@ def resolve_method(
     between = [layer if layer.strict else layer.without(fixed) for layer in layers]
     stack = [*info.preset_layers(preset), *between, Layer(USER, settings or {})]
     if epochs is not None:
-        stack.append(_epochs_layer(epochs).without(settings or {}))
+        lengths = {
+            "representation.first.epochs": epochs,
+            "representation.later.epochs": epochs,
+            "drift.recipe.epochs": max(1, epochs // 2),
+        }
+        stack.append(Layer("epochs", lengths, strict=False).without(settings or {}))
     return resolve(info.build(), stack, COMPOSITION)
-
-
-def _epochs_layer(epochs: int) -> Layer:
-    lengths = {
-        "representation.first.epochs": epochs,
-        "representation.later.epochs": epochs,
-        "drift.recipe.epochs": max(1, epochs // 2),
-    }
-    return Layer("epochs", lengths, strict=False)
 
 
 TRAIT_SETTINGS: Mapping[Trait, Mapping[str, Any]] = {

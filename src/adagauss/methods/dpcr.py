@@ -28,19 +28,13 @@ from torch import Tensor
 
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import mean_diagonal, ridge, solve_ridge
+from adagauss.core.linalg import mean_diagonal, solve_ridge
 from adagauss.core.task import CurrentTask, FitContext
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.lwf import lwf_with
+from adagauss.methods.lwf import linear_map, lwf_with
 from adagauss.parts.classifiers import LinearClassifier, LinearScorer, MemoryClassifier
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
-
-
-def task_map(old: Tensor, new: Tensor, epsilon: float = 1e-9) -> Tensor:
-    """P = (X_oᵀX_o + εI)⁻¹X_oᵀX_n on row vectors, ε relative to the mean diagonal of X_oᵀX_o."""
-    scale = float(old.double().square().sum()) / old.shape[1]
-    return ridge(old, new, epsilon * scale)
 
 
 def row_space_projectors(moments: Tensor, tolerance: float = 1e-5) -> Tensor:
@@ -68,7 +62,7 @@ class DualProjection(Drift):
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
-        return self.transport(memory, task_map(old, new, self.epsilon))
+        return self.transport(memory, linear_map(old, new, self.epsilon))
 
     def transport(self, memory: ClassGaussians, mapping: Tensor) -> ClassGaussians:
         """Every class moved by ``mapping`` and its own projector."""

@@ -42,6 +42,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, Sampler, TensorBatches, train
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
+from adagauss.methods.pass_ import IMAGENET_RECIPE
 from adagauss.parts.classifiers import HeadObjective, LinearClassifier, LinearScorer
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
@@ -132,7 +133,9 @@ class _LivePrototypes(LiveTerm):
         old, new, size = len(step.memory), len(step.now.classes), len(step.targets)
         wanted = min(round(size * new / (old + new)), size - 1)
         last, self._last = self._last, replace(step)  # a copy, which does not keep the features alive
-        fresh = _real(last, wanted) if last is not None else None
+        fresh = None
+        if last is not None and (last.targets < new).any() and wanted:  # auxiliary labels come after the classes
+            fresh = last.only(torch.nonzero(last.targets < new).flatten()[:wanted])
         count = size - (len(fresh.targets) if fresh is not None else 0)
         # Labels cycle through the old classes from a random start: as balanced as possible.
         start = int(torch.randint(old, (1,), generator=step.generator))
@@ -143,12 +146,6 @@ class _LivePrototypes(LiveTerm):
             features = torch.cat([features, fresh.features])
             targets = torch.cat([targets, fresh.targets + old])
         return F.cross_entropy(step.now.network.head.seen(features), targets)
-
-
-def _real(step: Step, wanted: int) -> Step | None:
-    """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one."""
-    chosen = torch.nonzero(step.targets < len(step.now.classes)).flatten()[:wanted]
-    return step.only(chosen) if len(chosen) else None
 
 
 def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) -> Tensor:
@@ -231,10 +228,9 @@ class Rebalanced(LinearClassifier):
         return LinearScorer(*head.class_parameters())
 
 
-IMAGENET_FIRST = Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False)
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"augmentation.resized_crop": False},
-    "imagenet": {"representation.first": IMAGENET_FIRST.model_dump(), "representation.later_trunk_rate": 0.1},
+    "imagenet": {"representation.first": IMAGENET_RECIPE.model_dump(), "representation.later_trunk_rate": 0.1},
 }
 
 
@@ -249,29 +245,22 @@ DATASETS: dict[str, dict[str, Any]] = {
 )
 def efc() -> Method:
     """The method of the paper."""
+    later = Recipe(
+        epochs=100,
+        batch_size=64,
+        optimizer="adam",
+        learning_rate=1e-4,
+        weight_decay=2e-4,
+        schedule="constant",
+        drop_last=False,
+    )
     return Method(
         backbone=BackboneConfig(features=None, batch_norm="frozen"),
         augmentation=Augmentation(crop_padding=4, resized_crop=True, flip=True),
         representation=Representation(
             # 64 images and the three rotations of each.
-            first=Recipe(
-                epochs=100,
-                batch_size=256,
-                optimizer="adam",
-                learning_rate=1e-3,
-                weight_decay=2e-4,
-                milestones=(0.45, 0.9),
-                drop_last=False,
-            ),
-            later=Recipe(
-                epochs=100,
-                batch_size=64,
-                optimizer="adam",
-                learning_rate=1e-4,
-                weight_decay=2e-4,
-                schedule="constant",
-                drop_last=False,
-            ),
+            first=later.with_changes(batch_size=256, learning_rate=1e-3, schedule="milestones", milestones=(0.45, 0.9)),
+            later=later,
             heads="keep",
             train_old_heads=True,
             head_bias=False,

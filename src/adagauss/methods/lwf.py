@@ -100,10 +100,9 @@ class SDC(Drift):
         return memory.with_statistics(memory.means + torch.cat(blocks), None)
 
 
-def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:
-    """argmin_W ‖XW − Y‖² + ρ‖W − I‖² with ρ = amount · mean(diag XᵀX): directions without data do not move."""
-    scale = float(old.double().square().sum() / old.shape[1])
-    return ridge(old, new, amount * scale, toward=torch.eye(old.shape[1], dtype=torch.float64, device=old.device))
+def linear_map(old: Tensor, new: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:
+    """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖² with ρ = amount · mean(diag XᵀX) and W₀ = ``toward``, by default 0."""
+    return ridge(old, new, amount * float(old.double().square().sum()) / old.shape[1], toward=toward)
 
 
 class LDC(Drift):
@@ -120,7 +119,9 @@ class LDC(Drift):
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
-        weight = linear_map(old, new, self.ridge)
+        # Toward the identity: directions without data do not move.
+        identity = torch.eye(memory.size, dtype=torch.float64, device=old.device)
+        weight = linear_map(old, new, self.ridge, toward=identity)
         return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
 
 
@@ -217,19 +218,13 @@ DATASETS: dict[str, dict[str, Any]] = {
 
 def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier | None = None) -> Method:
     """LwF with class statistics that follow the extractor by ``drift``; by default, nearest means."""
+    first = Recipe(epochs=200, batch_size=128, milestones=(0.3, 0.6, 0.8), drop_last=False)
     return Method(
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),
         representation=Representation(
-            first=Recipe(epochs=200, batch_size=128, milestones=(0.3, 0.6, 0.8), drop_last=False),
-            later=Recipe(
-                epochs=100,
-                batch_size=128,
-                learning_rate=0.05,
-                weight_decay=2e-4,
-                milestones=(0.45, 0.9),
-                drop_last=False,
-            ),
+            first=first,
+            later=first.with_changes(epochs=100, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
             heads="keep",
             train_old_heads=True,
             head="cosine",

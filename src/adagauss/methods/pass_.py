@@ -63,12 +63,11 @@ RECIPE = Recipe(
     drop_last=False,
 )
 
+IMAGENET_RECIPE = Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False)
 IMAGENET: dict[str, Any] = {
     "representation.terms.cross_entropy.temperature": 1.0,
     "representation.terms.prototypes.temperature": 1.0,
-    "representation.first": Recipe(
-        epochs=160, batch_size=256, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False
-    ).model_dump(),
+    "representation.first": IMAGENET_RECIPE.model_dump(),
     "representation.later.epochs": 100,
     "augmentation": Augmentation(crop_padding=0, resized_crop=True).model_dump(),
 }

@@ -82,7 +82,12 @@ class _Parallel(LiveReparameterisation):
     def __init__(self, now: CurrentTask, convolutions: list[nn.Conv2d]) -> None:
         super().__init__()
         now.network.extractor.requires_grad_(False)
-        self.adapters = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
+        self.adapters = nn.ModuleList(
+            nn.Conv2d(one.in_channels, one.out_channels, 1, one.stride, bias=False)  # type: ignore[arg-type]
+            for one in convolutions
+        )
+        for parameter in now.runtime.place(self.adapters).parameters():
+            nn.init.zeros_(parameter)
         # Tuples, so that torch does not register the network's convolutions as submodules.
         self._pairs = tuple(zip(convolutions, self.adapters, strict=True))
         self._hooks = [
@@ -106,13 +111,6 @@ def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
         if isinstance(module, nn.Conv2d)
         and (module.kernel_size, module.padding, module.dilation, module.groups) == ((3, 3), (1, 1), (1, 1), 1)
     ]
-
-
-def parallel(convolution: nn.Conv2d) -> nn.Conv2d:
-    """A 1×1 convolution with the same inputs, outputs and stride, initialised to zero."""
-    adapter = nn.Conv2d(convolution.in_channels, convolution.out_channels, 1, convolution.stride, bias=False)  # type: ignore[arg-type]
-    nn.init.zeros_(adapter.weight)
-    return adapter
 
 
 @torch.no_grad()
@@ -150,8 +148,6 @@ class SelectiveCrossEntropy(CrossEntropy):
     """mean over the batch of (1 − s(x)) · CE(x), s the similarity to the nearest old mean (0 in the first task)."""
 
     kind = "selective_cross_entropy"
-    detach: bool = False
-    """Treat s as a constant; off, as in the published code, gradients flow through it too."""
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -160,7 +156,7 @@ class SelectiveCrossEntropy(CrossEntropy):
     def loss(self, step: Step, before: State | None = None) -> Tensor:
         logits, targets = self.outputs(step)
         losses = F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing, reduction="none")
-        return ((1 - similarity(step, self.detach)) * losses).mean()
+        return ((1 - similarity(step)) * losses).mean()
 
 
 class SelectiveDistillation(Term):
@@ -169,23 +165,24 @@ class SelectiveDistillation(Term):
     kind = "selective_distillation"
     requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     weight: NonNegativeFloat = 1.0
-    detach: bool = False
 
     def loss(self, step: Step, before: State | None = None) -> Tensor | None:
         if not len(step.memory):
             return None
         # The networks are equal when a task begins; a vector's norm has gradient zero there.
         moved: Tensor = torch.linalg.vector_norm(step.features - step.previous_features, dim=1)
-        return (similarity(step, self.detach) * moved).sum()
+        return (similarity(step) * moved).sum()
 
 
-def similarity(step: Step, detach: bool) -> Tensor:
-    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 since cosines may be negative."""
+def similarity(step: Step) -> Tensor:
+    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 since cosines may be negative.
+
+    Gradients flow through it, as in the published code.
+    """
     if not len(step.memory):
         return step.features.new_zeros(len(step.features))
-    features = step.features.detach() if detach else step.features
-    means = F.normalize(step.memory.means, dim=1).to(features.dtype)
-    return (F.normalize(features, dim=1) @ means.T).amax(1).clamp(0, 1)
+    means = F.normalize(step.memory.means, dim=1).to(step.features.dtype)
+    return (F.normalize(step.features, dim=1) @ means.T).amax(1).clamp(0, 1)
 
 
 LATER = Recipe(
