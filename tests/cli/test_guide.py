@@ -29,7 +29,7 @@ def _shape(line: str) -> str:
 
 def test_it_names_every_command_for_models() -> None:
     named = {line.split()[1] for line in COMMANDS}
-    assert named == {"teach", "predict", "info", "evaluate", "rename", "forget", "export", "serve"}
+    assert named == {"teach", "predict", "info", "evaluate", "rename", "forget", "undo", "export", "serve"}
 
 
 @pytest.mark.nightly

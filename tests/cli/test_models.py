@@ -89,7 +89,7 @@ def test_pictures_that_are_not_read_are_told_of_once(
     adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Path("seen/owl/phone.heic").write_bytes(b"")
-    assert adagauss("teach", birds, "seen").code == 0
+    assert adagauss("teach", birds, "seen", "--again").code == 0
     assert caplog.text.count("1 .heic") == 1
 
 

@@ -46,7 +46,7 @@ def test_stopped_commands_report_what_is_stored(
 @pytest.mark.parametrize(
     ("method", "words", "sentence"),
     [
-        ("partial_fit", ["teach", "birds.safetensors", "seen"], "birds.safetensors is unchanged"),
+        ("partial_fit", ["teach", "birds.safetensors", "unseen"], "birds.safetensors is unchanged"),
         ("partial_fit", ["teach", "new.safetensors", "seen", *SMALL], "new.safetensors was not created"),
         ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is unchanged"),
         ("merge", ["teach", "b", "birds.safetensors", "copy.safetensors"], "b was not created"),

@@ -73,7 +73,7 @@ def faulty(disk: Disk) -> Iterator[Disk]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "open", opened)
         patch.setattr(os, "fdopen", wrapped)
-        for name in ("replace", "fsync", "mkdir", "unlink", "rmdir"):
+        for name in ("replace", "link", "fsync", "mkdir", "unlink", "rmdir"):
             patch.setattr(os, name, disk.watched(name, getattr(os, name)))
         yield disk
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +22,7 @@ from adagauss.experiments.config import make_config
 from adagauss.experiments.run import FileSnapshots
 from adagauss.experiments.runner import run
 from adagauss.utils import files
-from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.checkpoint import backed_up, backup_of, load_tensors
 from adagauss.utils.files import TEMPORARY
 from tests.contracts.toy import same, state, taught
 from tests.experiments.runs import metrics_of
@@ -68,6 +71,49 @@ def test_a_saved_learner_is_the_old_or_the_new_one(how: str, tmp_path: Path) -> 
             assert leftovers(tmp_path) == [], f"call {number} left something behind"
         old.save(path)  # the next start
         assert leftovers(tmp_path) == [], f"what a kill at call {number} left is not removed"
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "copies"])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_backup_is_the_version_before_or_is_not_found(
+    how: str, links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "learner"
+    versions = [taught("adagauss", count) for count in (1, 2, 3)]
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", _no_links)
+
+    def change(version: int) -> None:
+        with backed_up(path) as replaced:
+            versions[version].save(path)
+            replaced()
+
+    def prepare() -> None:
+        for file in tmp_path.iterdir():
+            file.unlink()
+        for version in (0, 1):
+            change(version)
+
+    prepare()
+    calls = every_write(lambda: change(2))
+    assert ("link" in calls) == links
+    for number in range(len(calls)):
+        prepare()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            error = failing(lambda: change(2), number, how)
+        found, backup = Learner.load(path), backup_of(path)
+        before = {2: 1, 3: 2, 6: 3}  # classes of each version, and of the one before it
+        assert len(found.classes) in ((6,) if error is None else (3, 6))
+        if backup is not None:
+            assert len(Learner.load(backup).classes) == before[len(found.classes)]
+        assert error is not None or backup is not None or "cannot be undone" in str(warned[0].message)
+        change(0)
+        assert len(list(tmp_path.iterdir())) <= 2, "older versions are removed"
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
 
 def tensors(value: float) -> dict[str, Tensor]:

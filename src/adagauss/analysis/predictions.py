@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -101,3 +101,23 @@ def worst(predictions: Sequence[LabelledPrediction], count: int) -> list[Labelle
     """Wrong predictions, those with the lowest probability of the true class first."""
     wrong = [one for one in predictions if not one.correct]
     return sorted(wrong, key=lambda one: (one.true_probability, one.name))[:count]
+
+
+def summarise(predictions: Sequence[LabelledPrediction]) -> dict[str, Any]:
+    """All metrics of labelled predictions, as ``adagauss evaluate --json`` writes them."""
+    return {
+        "images": len(predictions),
+        "accuracy": accuracy(predictions),
+        "accuracy_interval": wilson_interval(sum(one.correct for one in predictions), len(predictions)),
+        "mean_probability": sum(one.probability for one in predictions) / len(predictions),
+        "calibration_error": calibration_error(predictions),
+        "calibration_error_by_chance": calibration_error_by_chance(predictions),
+        "classes": [
+            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.confused_with}
+            for one in by_class(predictions)
+        ],
+        "wrong": [
+            {"image": one.name, "class": one.true, "answer": one.predicted, "probability": one.probability}
+            for one in worst(predictions, len(predictions))
+        ],
+    }

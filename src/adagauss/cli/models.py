@@ -1,21 +1,18 @@
-"""The commands for models: teach, predict, info, evaluate, forget, rename, export and serve.
+"""The commands for models: teach, predict, info, evaluate, forget, rename, undo, export and serve.
 
 Every command that changes a model does so within `change_model`, which locks its file.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,23 +23,41 @@ from adagauss.cli.options import (
     MODELS,
     Device,
     ModelArgument,
+    NoBackup,
     Quiet,
     ReadableModel,
     Settings,
     SkipBadImages,
     command,
     given_options,
+    option_name,
     parse_settings,
 )
-from adagauss.cli.output import counted, drawing, first_lines, labelled, say, stoppable, table, warn, width
+from adagauss.cli.output import (
+    NOTHING_CHANGED,
+    Stopped,
+    confirmed,
+    counted,
+    csv_lines,
+    drawing,
+    first_lines,
+    json_lines,
+    labelled,
+    prediction_lines,
+    say,
+    stoppable,
+    table,
+    warn,
+    width,
+)
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
-from adagauss.utils.files import file_version, lock_model
-from adagauss.utils.progress import clipped, escape_control_chars, reporter_for
+from adagauss.utils.checkpoint import backed_up, backup_of, stored_facts
+from adagauss.utils.files import file_version, lock_model, move_atomically, resolve_path
+from adagauss.utils.progress import clipped, reporter_for
 
 if TYPE_CHECKING:
     from adagauss.analysis.predictions import LabelledPrediction
     from adagauss.classifier import IncrementalClassifier
-    from adagauss.core.predictor import Prediction
 
 MODEL_SUFFIX = ".safetensors"
 HISTORY = "history"
@@ -64,12 +79,22 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     return model
 
 
-def check_model(path: Path) -> None:
-    """Raise if the path cannot be a model, before the slow imports."""
+def check_model(path: Path) -> dict[str, Any]:
+    """Raise if the path is not a model, before the slow imports; return the facts in a file, not validated."""
     if not path.exists():
         raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
     if path.is_dir() and not (path / "config.yaml").exists():
         raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
+    return {} if path.is_dir() else stored_facts(path, "learner")
+
+
+def check_no_folder(path: Path) -> None:
+    """Raise if the path is a folder, such as a run: commands change and serve only files."""
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} is a folder: runs are not changed. Copy its newest learner to a file "
+            f"(cp {path}/tasks/NN/learner{MODEL_SUFFIX} MODEL) and use that"
+        )
 
 
 @dataclass
@@ -80,6 +105,7 @@ class Change:
     action: str
     found: tuple[int, ...] | None
     """Version of the file when it was locked, or last saved; None if there was none."""
+    update_backup: Callable[[], None]
     saved: bool = False
 
     def save(self, model: IncrementalClassifier, **facts: Any) -> None:
@@ -93,7 +119,12 @@ class Change:
             model.save(self.path)
         except UnicodeEncodeError as error:
             raise DataError(f"a class name cannot be stored ({error.reason}): rename its folder") from None
+        self.finish()
+
+    def finish(self) -> None:
+        """Note that the file was replaced."""
         self.found, self.saved = file_version(self.path), True
+        self.update_backup()
 
     def outcome(self) -> str:
         """Tell whether the file was replaced, for the message after Ctrl-C."""
@@ -103,22 +134,22 @@ class Change:
 
 
 @contextmanager
-def change_model(path: Path, action: str) -> Iterator[Change]:
-    """Lock a model file from before it is read until it is replaced: every command changes models in this context."""
-    if path.is_dir():
-        raise CheckpointError(
-            f"{path} is a folder: runs are not changed. Copy its newest learner to a file "
-            f"(cp {path}/tasks/NN/learner{MODEL_SUFFIX} MODEL) and change that"
-        )
-    with lock_model(path, waiting=lambda holder: warn(f"waiting for {holder}, which is changing {path}")):
-        change = Change(path, action, file_version(path))
+def change_model(path: Path, action: str, backup: bool = True) -> Iterator[Change]:
+    """Lock a model file from before it is read until it is replaced: every command changes models in this context.
+
+    The version before the change becomes the backup, for `undo`; without ``backup``, there is none afterwards.
+    """
+    check_no_folder(path)
+    waiting = lock_model(path, waiting=lambda holder: warn(f"waiting for {holder}, which is changing {path}"))
+    with waiting, backed_up(path, backup) as update_backup:
+        change = Change(path, action, file_version(path), update_backup)
         with stoppable(change.outcome):
             yield change
 
 
-def changes_of(about: Mapping[str, Any]) -> list[dict[str, Any]]:
+def changes_of(about: Any) -> list[dict[str, Any]]:
     """List when a model was changed, and by which command; other content is skipped."""
-    listed = about.get(HISTORY)
+    listed = about.get(HISTORY) if isinstance(about, dict) else None
     known = listed if isinstance(listed, list) else []
     return [one for one in known if isinstance(one, dict) and {"when", "action"} <= one.keys()]
 
@@ -202,21 +233,33 @@ def teach(
     skip_bad_images: Annotated[
         bool, typer.Option("--skip-bad", help="Skip images that cannot be decoded, and damaged shards.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Teach folders that were taught before: each of their images counts again.")
+    ] = False,
+    no_backup: NoBackup = False,
     quiet: Quiet = False,
 ) -> None:
     """Create a model, or teach it more: new classes, more images of known classes, or both.
 
     The model stores no images. MODEL is replaced as a whole at the end, so that stopping the command leaves it
     unchanged. Shards are read once, with constant memory. A stopped command has taught the finished shards: the same
-    command teaches the others, each once.
+    command teaches the others, each once. `adagauss undo` restores the version of MODEL from before the command.
     """
     if features_from is not None:
         check_model(features_from)
+    if model.is_file():
+        check_model(model)
     if any(path.suffix == MODEL_SUFFIX for path in sources):
-        _refuse(context, CREATING | {"class_name", "nested", "jobs"}, "{} does not apply to merging models: omit it")
-        _merge_models(model, sources, quiet)
-    elif jobs or _are_shards(sources):
-        _refuse(context, {"class_name", "nested", "effort"}, "{} does not apply to shards: omit it")
+        _refuse(
+            context,
+            CREATING | {"class_name", "nested", "jobs", "again"},
+            "{} does not apply to merging models: omit it",
+        )
+        _merge_models(context, model, sources)
+        return
+    sources = [*map(resolve_path, sources)]
+    if jobs or _are_shards(sources):
+        _refuse(context, {"class_name", "nested", "effort", "again"}, "{} does not apply to shards: omit it")
         _teach_shards(context, model, sources)
     else:
         _teach_folder(context, model, sources[0])
@@ -225,28 +268,35 @@ def teach(
 def _are_shards(sources: Sequence[Path]) -> bool:
     """Whether the sources are shard files, folders of them, or several folders."""
     from adagauss.data.folders import IMAGE_SUFFIXES
-    from adagauss.data.inputs import resolve_path
     from adagauss.data.shards import shard_kind
 
     if len(sources) > 1:
         return True
-    path = resolve_path(sources[0])
+    path = sources[0]
     if path.is_dir():
         return any(shard_kind(file) for file in path.iterdir() if file.is_file())
     return path.suffix.lower() not in IMAGE_SUFFIXES
 
 
 def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
+    from adagauss.core.learner_state import SOURCES, noted_sources
+
     class_name = context.params["class_name"]
-    with change_model(model, "teach") as change:
+    with change_model(model, "teach", not context.params["no_backup"]) as change:
         if class_name is None and not context.params["nested"]:
             _check_depth(folder)
+        sources = _class_sources(folder, class_name)
         classifier = _open_or_create(context, model)
+        if change.found and not context.params["again"]:
+            _check_new(change, noted_sources(classifier.learner_.about), sources)
         before = _images(classifier) if change.found else Counter()
         started = perf_counter()
         classifier.partial_fit(folder, class_name)
         seconds = perf_counter() - started
         taught = _images(classifier) - before
+        noted = noted_sources(about := classifier.learner_.about)
+        added = {label: {**noted.get(label, {}), place: stamp} for label, (place, stamp) in sources.items()}
+        about[SOURCES] = {**noted, **added}
         change.save(classifier, classes=len(taught), images=taught.total())
     what, images = counted(len(taught), "class", "classes"), counted(taught.total(), "image")
     say(f"Taught {what} from {images} in {seconds:.1f} s:")
@@ -293,21 +343,50 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
 def _refuse(context: typer.Context, names: set[str], message: str) -> None:
     """Raise with this message if one of these options was given; the option replaces the braces."""
     if found := sorted(names & given_options(context)):
-        option = next(one.opts[0] for one in context.command.params if one.name == found[0])
-        raise ConfigError(message.format(option))
+        raise ConfigError(message.format(option_name(context, found[0])))
 
 
 def _check_depth(folder: Path) -> None:
     """Refuse class folders that hold only folders of images: these may be the classes."""
     from adagauss.data.folders import folders_in, image_files
-    from adagauss.data.inputs import nested_folder_example, resolve_path
+    from adagauss.data.inputs import nested_folder_example
 
-    folders = folders_in(folder) if resolve_path(folder).is_dir() else []
+    folders = folders_in(folder) if folder.is_dir() else []
     if inside := nested_folder_example({path: image_files(path) for path in folders}):
         raise DataError(
             f"{folder}: {inside}. If the inner folders are the classes, teach each outer folder in turn. If each outer "
             "folder is one class, add --nested"
         )
+
+
+def _class_sources(folder: Path, class_name: str | None) -> dict[str, tuple[str, str]]:
+    """The hashed path and the stamp of the folder, or the image, of each class."""
+    from adagauss.data.folders import folders_in
+    from adagauss.data.shards import Shard
+
+    path = folder.absolute()
+    if class_name is not None or not path.is_dir():
+        shards = {str(class_name): Shard(path, "folder" if path.is_dir() else "image")}
+    else:
+        shards = {one.name: Shard(one, "folder") for one in folders_in(path)}
+    return {label: (shard.place, shard.stamp()) for label, shard in shards.items()}
+
+
+def _check_new(change: Change, noted: Mapping[str, Mapping[str, str]], sources: Mapping[str, tuple[str, str]]) -> None:
+    """Ask whether folders that were taught before are to count twice; warn of those that have changed since."""
+    places = {place for one in noted.values() for place in one}
+    stamps = {stamp for one in noted.values() for stamp in one.values()}
+    same = [label for label, (_, stamp) in sources.items() if stamp in stamps]
+    if changed := [label for label, (place, _) in sources.items() if place in places and label not in same]:
+        named = ", ".join(first_lines(changed, MOST_DAMAGED))
+        warn(f"taught before, and changed since: {named}. Images that were taught then count twice")
+    if same:
+        named = ", ".join(first_lines(same, MOST_DAMAGED))
+        fact = f"{change.path} was taught these images before, and each would count twice: {named}"
+        if (answer := confirmed(f"{fact}. Teach them again?")) is None:
+            raise DataError(f"{fact}. Leave them out, or add --again")
+        if not answer:
+            raise Stopped(change.outcome())
 
 
 def _images(classifier: IncrementalClassifier) -> Counter[object]:
@@ -321,7 +400,7 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
 
     given = context.params
     started = perf_counter()
-    with change_model(model, "teach") as change:
+    with change_model(model, "teach", not given["no_backup"]) as change:
         shards = find_shards(sources)  # a wrong path is an error before a model is made
         classifier = _open_or_create(context, model)
         if not model.exists() and given["features_from"] is None:
@@ -336,13 +415,15 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
         )
     taught = f"Taught {counted(report.images, 'image')} from {counted(report.shards, 'shard')}"
     say(f"{taught} in {perf_counter() - started:.1f} s; {counted(report.known, 'shard')} already learned.")
+    if report.known and any(one["action"] == "forget" for one in changes_of(classifier.learner_.about)):
+        say("Classes that were forgotten stay forgotten: to learn them again, teach their images from a folder.")
     if report.skipped_images:
         say(f"{counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
     say(*first_lines([f"Skipped: {reason}" for reason in report.damaged], MOST_DAMAGED, "more shards"))
     report_saved(model, classifier)
 
 
-def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
+def _merge_models(context: typer.Context, target: Path, sources: Sequence[Path]) -> None:
     """Merge models into one file: into an existing model, or two or more into a new one."""
     others = [path for path in sources if path.resolve() != target.resolve()]
     if not target.exists() and len(others) < 2:
@@ -351,7 +432,8 @@ def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
         raise CheckpointError(f"{target} cannot be merged into itself: name another model")
     for path in others:
         check_model(path)
-    with change_model(target, "merge") as change:
+    quiet = context.params["quiet"]
+    with change_model(target, "merge", not context.params["no_backup"]) as change:
         first, *rest = [target, *others] if change.found else others
         classifier = open_model(first, quiet=quiet)
         for path in rest:
@@ -364,9 +446,6 @@ def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
 
 AT_ONCE = 256
 """Images between two prints, so that long lists show their first predictions soon."""
-UNKNOWN = "unknown"
-FORMULA = ("=", "+", "-", "@")
-"""First characters with which spreadsheets take a cell for a formula."""
 
 
 @command(
@@ -403,10 +482,9 @@ def predict(
     if unknown is not None and not 0 < unknown < 1:
         raise ConfigError(f"--unknown takes a false-positive rate between 0 and 1, e.g. 0.05; got {unknown:g}")
     check_model(model)
+    found = [*map(resolve_path, paths)]
     from adagauss.data.folders import images_in
-    from adagauss.data.inputs import resolve_path
 
-    found = map(resolve_path, paths)
     files = [file for path in found for file in (images_in(path) if path.is_dir() else [path])]
     classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
     warn_of_one_class(model, classifier)
@@ -418,61 +496,9 @@ def predict(
             elif as_csv:
                 lines = csv_lines(predictions, heading=start == 0)
             else:
-                lines = table_lines(predictions)
+                lines = prediction_lines(predictions)
             for line in lines:
                 typer.echo(line)
-
-
-def json_lines(predictions: Sequence[Prediction], *, flag_unknown: bool) -> Iterator[str]:
-    """One object per image; names are exact, with everything that is not plain ASCII escaped.
-
-    With ``flag_unknown``, each has the field ``unknown``. An unknown image has neither class nor probability.
-    """
-    for one in predictions:
-        is_unknown = one.label is None
-        facts = {
-            "image": one.name,
-            "class": one.label,
-            "probability": None if is_unknown else round(one.probability, 6),
-            **({"unknown": is_unknown} if flag_unknown else {}),
-            "top": [{"class": label, "probability": round(share, 6)} for label, share in one.top],
-        }
-        yield json.dumps(facts)
-
-
-def _ranked(one: Prediction) -> list[tuple[Any, float | None]]:
-    """Classes and probabilities as they are shown: for an unknown image, the most likely classes follow."""
-    return [*one.top] if one.label is not None else [(UNKNOWN, None), *one.top[:-1]]
-
-
-def csv_lines(predictions: Sequence[Prediction], *, heading: bool) -> list[str]:
-    """One line per image, with ``--top`` in further columns."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if heading:
-        more = (f"{name}_{rank + 1}" for rank in range(1, len(predictions[0].top)) for name in ("class", "probability"))
-        writer.writerow(["image", "class", "probability", *more])
-    for one in predictions:
-        ranked = ((label, "" if share is None else f"{share:.6f}") for label, share in _ranked(one))
-        writer.writerow(map(_csv_cell, [one.name, *chain(*ranked)]))
-    return text.getvalue().splitlines()
-
-
-def _csv_cell(value: object) -> str:
-    """A text without control characters, which a spreadsheet does not take for a formula."""
-    text = escape_control_chars(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
-
-
-def table_lines(predictions: Sequence[Prediction]) -> list[str]:
-    """Image, class and probability in columns; the name of the image only in its first line."""
-    room = (width() - 12) // 2  # as much as the class, so that the end of a path stays
-    rows = [
-        ("" if rank else clipped(one.name, room, keep_end=True), label, "" if share is None else f"{100 * share:.1f} %")
-        for one in predictions
-        for rank, (label, share) in enumerate(_ranked(one))
-    ]
-    return table(("", "", ""), rows, right=(2,))
 
 
 # --------------------------------------------------------------------------------------------- info and evaluate
@@ -583,7 +609,9 @@ def evaluate(
 
     Use images that the model has not learned. Folders of unknown classes are skipped and listed.
     """
-    from adagauss.analysis.predictions import LabelledPrediction
+    check_model(model)
+    folder = resolve_path(folder)
+    from adagauss.analysis.predictions import LabelledPrediction, summarise
 
     classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
     warn_of_one_class(model, classifier)
@@ -592,7 +620,7 @@ def evaluate(
     for one in classifier.classify(list(files), top=len(classifier.learner_.classes)):
         true = files[Path(one.name)]
         predictions.append(LabelledPrediction(one.name, true, *one.top[0], dict(one.top)[true]))
-    numbers = _evaluation(predictions, unknown_folders)
+    numbers = {**summarise(predictions), "never_taught": unknown_folders}
     if as_json:
         typer.echo(json.dumps(numbers))
     else:
@@ -604,10 +632,9 @@ def evaluate(
 def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of unknown classes."""
     from adagauss.data.folders import folders_in, images_in
-    from adagauss.data.inputs import resolve_path
 
     known = {str(label): label for label in classifier.learner_.classes}
-    folders = folders_in(resolve_path(folder)) if resolve_path(folder).is_dir() else []
+    folders = folders_in(folder) if folder.is_dir() else []
     if not folders:
         raise DataError(f"{folder} holds no class folders: put the images of each class into a folder named after it")
     files = {file: known[path.name] for path in folders if path.name in known for file in images_in(path)}
@@ -617,30 +644,6 @@ def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[di
             f"{', '.join(list(known)[:5])}...)"
         )
     return files, [path.name for path in folders if path.name not in known]
-
-
-def _evaluation(predictions: Sequence[LabelledPrediction], unknown_folders: Sequence[str]) -> dict[str, Any]:
-    """All numbers of an evaluation, as ``--json`` writes them."""
-    from adagauss.analysis import predictions as metrics
-
-    right = sum(one.correct for one in predictions)
-    return {
-        "images": len(predictions),
-        "accuracy": metrics.accuracy(predictions),
-        "accuracy_interval": metrics.wilson_interval(right, len(predictions)),
-        "mean_probability": sum(one.probability for one in predictions) / len(predictions),
-        "calibration_error": metrics.calibration_error(predictions),
-        "calibration_error_by_chance": metrics.calibration_error_by_chance(predictions),
-        "classes": [
-            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.confused_with}
-            for one in metrics.by_class(predictions)
-        ],
-        "wrong": [
-            {"image": one.name, "class": one.true, "answer": one.predicted, "probability": one.probability}
-            for one in metrics.worst(predictions, len(predictions))
-        ],
-        "never_taught": list(unknown_folders),
-    }
 
 
 def _show_evaluation(numbers: Mapping[str, Any]) -> None:
@@ -694,19 +697,38 @@ def forget(
         typer.Option("--images", metavar="FOLDER", help="Images of the class, to remove them exactly."),
     ] = None,
     skip_bad_images: SkipBadImages = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    no_backup: NoBackup = False,
 ) -> None:
     """Forget classes: they are never predicted again, and everything stored for one of them alone is removed.
 
     `docs/privacy.md` lists what else may remain of a class, by method. With --images (one folder per class, or the
-    images of the one class), analytic methods subtract the images from their sums exactly.
+    images of the one class), analytic methods subtract the images from their sums exactly. The version for
+    `adagauss undo` still contains the classes: --no-backup deletes it.
     """
-    with change_model(model, "forget") as change:
+    known = _stored_classes(model)
+    classes = list(dict.fromkeys(classes))
+    labels = [known_label(name, known) for name in classes]
+    images = images and resolve_path(images)
+    named = ", ".join(map(repr, classes))
+    if not yes and confirmed(f"Forget {named} in {model}?") is False:
+        raise Stopped(NOTHING_CHANGED)
+    with change_model(model, "forget", not no_backup) as change:
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=images is None)
-        classes = list(dict.fromkeys(classes))
-        labels = [known_label(name, classifier.learner_.classes) for name in classes]
         classifier.forget(*labels, images=images)
         change.save(classifier, classes=len(labels))
-    say(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {known_classes(classifier)}.")
+    say(f"Forgot {named}; {model} now knows {known_classes(classifier)}.")
+    if backup := backup_of(model):
+        say(f"{backup.name} contains the version before, for `adagauss undo`: delete it to forget for good.")
+
+
+def _stored_classes(model: Path) -> list[Any]:
+    """The classes of a model file, read before the slow imports."""
+    check_no_folder(model)
+    try:
+        return [label for task in check_model(model)["knowledge"]["tasks"] for label in task]
+    except (LookupError, TypeError):
+        raise CheckpointError(f"{model} is damaged: its classes cannot be read") from None
 
 
 @command(
@@ -721,10 +743,10 @@ def rename(
     merge_classes: Annotated[bool, typer.Option("--merge", help="NEW is a class of the model: merge both.")] = False,
 ) -> None:
     """Rename a class, or merge it into another."""
+    known = _stored_classes(model)
+    label = known_label(old, known)
     with change_model(model, "rename") as change:
         classifier = open_model(model, quiet=True)
-        known = classifier.learner_.classes
-        label = known_label(old, known)
         if new == str(label):
             raise DataError(f"{new!r} is its name already: nothing was changed")
         if merge_classes:
@@ -737,6 +759,28 @@ def rename(
             classifier.rename(label, new)
         change.save(classifier)
     say(f"{old} is part of {new} now." if merge_classes else f"{old} is called {new} now.")
+
+
+@command(MODELS, "adagauss undo birds.safetensors")
+def undo(model: ModelArgument) -> None:
+    """Restore the version of a model from before the last change; a second undo restores the newer version.
+
+    Commands that change a model keep the version before in the hidden file `.MODEL.before-DIGEST`, unless they get
+    --no-backup. A change by `adagauss serve` is undone on its page.
+    """
+    check_model(model)
+    with change_model(model, "undo") as change:
+        backup = backup_of(model)
+        if backup is None:
+            raise CheckpointError(
+                f"there is no version of {model} from before its last change: that was the first one, was made with "
+                "--no-backup, or by another program"
+            )
+        facts = check_model(backup)
+        move_atomically(backup, model)
+        change.finish()
+    last = (changes_of(facts.get("about")) or [{"action": "another program", "when": "an unknown date"}])[-1]
+    say(f"Restored {model} as saved by {last['action']} on {last['when']}. The same command reverts this.")
 
 
 def known_label(name: str, classes: list[Any]) -> Any:
@@ -784,8 +828,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a page to teach and try a model, and the same by REST (extra: serve)."""
-    if model.is_dir():
-        raise CheckpointError(f"{model} is a folder: serve a model file, such as a copy of a run's learner")
+    check_no_folder(model)
     from adagauss.deploy.serve import main
 
     with stoppable(f"the model is saved in {model}"):

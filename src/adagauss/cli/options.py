@@ -63,6 +63,9 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
+NoBackup = Annotated[
+    bool, typer.Option("--no-backup", help="Keep no version from before for `adagauss undo`, and delete the last one.")
+]
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Runs at a time; without another engine, processes of one thread each."),

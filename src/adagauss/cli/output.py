@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,6 +20,7 @@ from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analysis.tables import Rows
+    from adagauss.core.predictor import Prediction
     from adagauss.experiments.run import Results
 
 NOTHING_CHANGED = "nothing was changed"
@@ -59,6 +64,14 @@ def say(*lines: str, error: bool = False, colour: str | None = None) -> None:
 def warn(text: str, colour: str = "yellow") -> None:
     """Print a warning, or an error in red, on the error stream."""
     say(f"adagauss: {text}", error=True, colour=colour)
+
+
+def confirmed(question: str) -> bool | None:
+    """Ask a question on the terminal; None if there is no terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    typer.echo(f"{escape_control_chars(question)} [y/N] ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def labelled(label: str, text: str, indent: int, *, error: bool = False) -> None:
@@ -126,6 +139,63 @@ def counted(count: int, one: str, many: str = "") -> str:
     ('1 class', '2 images')
     """
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+UNKNOWN = "unknown"
+FORMULA = ("=", "+", "-", "@")
+"""First characters with which spreadsheets take a cell for a formula."""
+
+
+def json_lines(predictions: Sequence[Prediction], *, flag_unknown: bool) -> Iterator[str]:
+    """One object per image; names are exact, with everything that is not plain ASCII escaped.
+
+    With ``flag_unknown``, each has the field ``unknown``. An unknown image has neither class nor probability.
+    """
+    for one in predictions:
+        is_unknown = one.label is None
+        facts = {
+            "image": one.name,
+            "class": one.label,
+            "probability": None if is_unknown else round(one.probability, 6),
+            **({"unknown": is_unknown} if flag_unknown else {}),
+            "top": [{"class": label, "probability": round(share, 6)} for label, share in one.top],
+        }
+        yield json.dumps(facts)
+
+
+def _ranked(one: Prediction) -> list[tuple[Any, float | None]]:
+    """Classes and probabilities as they are shown: for an unknown image, the most likely classes follow."""
+    return [*one.top] if one.label is not None else [(UNKNOWN, None), *one.top[:-1]]
+
+
+def csv_lines(predictions: Sequence[Prediction], *, heading: bool) -> list[str]:
+    """One line per image, with ``--top`` in further columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if heading:
+        more = (f"{name}_{rank + 1}" for rank in range(1, len(predictions[0].top)) for name in ("class", "probability"))
+        writer.writerow(["image", "class", "probability", *more])
+    for one in predictions:
+        ranked = ((label, "" if share is None else f"{share:.6f}") for label, share in _ranked(one))
+        writer.writerow(map(_csv_cell, [one.name, *chain(*ranked)]))
+    return text.getvalue().splitlines()
+
+
+def _csv_cell(value: object) -> str:
+    """A text without control characters, which a spreadsheet does not take for a formula."""
+    text = escape_control_chars(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
+
+
+def prediction_lines(predictions: Sequence[Prediction]) -> list[str]:
+    """Image, class and probability in columns; the name of the image only in its first line."""
+    room = (width() - 12) // 2  # as much as the class, so that the end of a path stays
+    rows = [
+        ("" if rank else clipped(one.name, room, keep_end=True), label, "" if share is None else f"{100 * share:.1f} %")
+        for one in predictions
+        for rank, (label, share) in enumerate(_ranked(one))
+    ]
+    return table(("", "", ""), rows, right=(2,))
 
 
 MOST_TASKS = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
-from adagauss.core.learner_state import LearnerState, add_tasks
+from adagauss.core.learner_state import LearnerState, add_tasks, move_sources
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import ResizeMode
@@ -75,7 +75,7 @@ class ClassEdits:
     def rename(self, old: Label, new: Label) -> None:
         """Rename a class."""
         before = self.state
-        self._replace(before, _renamed(before, old, new))
+        self._replace(before, _renamed(before, old, new), {old: new})
 
     def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
         """Merge classes into one; ``into`` is a known class or a new name."""
@@ -89,7 +89,8 @@ class ClassEdits:
             for column in range(len(before.classes))
             if column not in columns[1:]
         )
-        self._replace(before, _renamed(self._remapped(groups), named[0], into))
+        after = _renamed(self._remapped(groups), named[0], into)
+        self._replace(before, after, dict.fromkeys(named, into))
 
     def merge(self, other: Self) -> None:
         """Merge another learner with the same features: the statistics are those of one learner of all images.
@@ -179,11 +180,12 @@ class ClassEdits:
                 "features; teach one learner all classes, or use a method with frozen features, such as analytic"
             )
 
-    def _replace(self, before: LearnerState, after: LearnerState) -> None:
+    def _replace(self, before: LearnerState, after: LearnerState, renamed: Mapping[Label, Label] | None = None) -> None:
         """Replace the state, unless another thread has replaced it."""
         if self.state is not before:
             raise DataError("the learner was changed by another call meanwhile; make one change at a time")
         self.state = after
+        self.about = move_sources(self.about, renamed or {}, after.classes)
 
 
 def check_known(method: Method, again: Sequence[Label]) -> None:

@@ -180,6 +180,32 @@ def add_tasks(tasks: Tasks, *later: tuple[Label, ...]) -> Tasks:
     return tasks
 
 
+SOURCES = "sources"
+"""Key in the facts about a learner: the hashed path and stamp of each folder that a class was taught from."""
+
+
+def move_sources(about: Mapping[str, Any], renamed: Mapping[Label, Label], classes: Sequence[Label]) -> dict[str, Any]:
+    """The facts about a learner with other classes: notes of sources follow their class, or are dropped with it.
+
+    >>> move_sources({"sources": {"cat": {"a": "1"}, "dog": {"b": "2"}}}, {"cat": "Cat"}, ["Cat"])
+    {'sources': {'Cat': {'a': '1'}}}
+    """
+    names = {str(old): str(new) for old, new in renamed.items()}
+    moved: dict[str, dict[str, str]] = {}
+    for label, sources in noted_sources(about).items():
+        name = names.get(label, label)
+        if name in map(str, classes):
+            moved[name] = {**moved.get(name, {}), **sources}
+    rest = {key: value for key, value in about.items() if key != SOURCES}
+    return {**rest, SOURCES: moved} if moved else rest
+
+
+def noted_sources(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """For each class, the stamp of each folder that it was taught from, by its hashed path."""
+    noted = about.get(SOURCES)
+    return {label: one for label, one in noted.items() if isinstance(one, dict)} if isinstance(noted, dict) else {}
+
+
 def single_image_classes(state: LearnerState) -> list[Label]:
     """Classes of one image, of which a mean or a sum is stored: it equals the feature of that image.
 

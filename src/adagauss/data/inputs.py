@@ -42,7 +42,7 @@ from adagauss.data.decode import ResizeMode, as_picture, fitted, image_size, upr
 from adagauss.data.folders import PHOTO_SIZE, FileImages, folders_in, image_files, images_in, usable
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, channel_axis, evenly_spaced, to_uint8_nchw
 from adagauss.errors import DataError
-from adagauss.utils.files import open_regular
+from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.progress import Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
@@ -198,21 +198,6 @@ def check_one_kind(labels: Sequence[Label]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
-
-
-def resolve_path(path: Path) -> Path:
-    """Expand ``~``; raise a `DataError` if nothing exists there."""
-    path = path.expanduser()
-    try:
-        if path.exists():
-            return path
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        pass
-    text = str(path)
-    shown = text if len(text) <= 200 else f"{text[:200]}…"
-    if "://" in text or ":/" in text[1:]:
-        raise DataError(f"{shown!r} is an address, not a path: download the images first")
-    raise DataError(f"no such file or folder: {shown!r}")
 
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list[Path], list[str]]:

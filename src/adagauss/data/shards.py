@@ -16,9 +16,8 @@ from torch import Tensor
 
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
-from adagauss.data.inputs import resolve_path
 from adagauss.errors import ConfigError, DataError
-from adagauss.utils.files import open_regular
+from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.registry import import_extra
 
 MOST_BYTES = 2**27

@@ -11,20 +11,31 @@ import hashlib
 import json
 import math
 import os
+import re
+import shutil
 import struct
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
-import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from adagauss.errors import CheckpointError
-from adagauss.utils.files import IrregularFileError, open_regular, replace_atomically, write_atomically
+from adagauss.utils.files import (
+    IrregularFileError,
+    open_regular,
+    real_path,
+    remove_durably,
+    replace_atomically,
+    write_atomically,
+)
+
+if TYPE_CHECKING:  # commands read facts before they import torch, which takes seconds
+    import torch
+    from torch import Tensor
 
 VERSION = 2
 MAX_HEADER = 16 * 2**20
@@ -74,21 +85,15 @@ def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> t
 
     Every byte is compared with the digest.
     """
+    import safetensors.torch
+    import torch
+
     with _opened(path) as file:
         header = _header(file, path, kind)
-        content = header + file.read()
-    try:
-        if _has_too_many_lists(header):
-            raise ValueError("its header has more entries than a learner can have")
-        metadata = json.loads(header[8:])["__metadata__"]
-        if (metadata["format"], metadata["version"]) != (f"adagauss-{kind}", str(VERSION)):
-            raise CheckpointError(
-                f"{path} is not a saved adagauss {kind} in file format {VERSION} (it says {metadata['format']!r} in "
-                f"file format {metadata['version']}): use another file, or the release that wrote it"
-            )
-        facts = json.loads(metadata["facts"])
-        if not isinstance(facts, dict):
-            raise ValueError("it holds no facts")
+        file.seek(0)
+        content = file.read()
+    with _damage_named(path, kind):
+        facts = _facts(header, path, kind)
         digest = hashlib.sha256(header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :])
         digest.update(memoryview(content)[len(header) :])
         if not header.startswith(OPENING, 8) or digest.hexdigest() != _digest_in(header):
@@ -96,15 +101,43 @@ def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> t
         tensors = safetensors.torch.load(content)
         for name, tensor in tensors.items():
             # An empty tensor may claim a huge size.
-            if tensor.dtype not in CODES or max(tensor.shape, default=0) >= 2**48:
+            if _type_name(tensor) not in CODES or max(tensor.shape, default=0) >= 2**48:
                 raise ValueError(f"{name} has an impossible type or size")
             if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
                 raise ValueError(f"{name} holds boolean values that are neither true nor false")
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
+
+
+def stored_facts(path: Path, kind: str) -> dict[str, Any]:
+    """Read the facts of a file from its header alone: without torch, and without comparing the digest."""
+    with _opened(path) as file, _damage_named(path, kind):
+        return _facts(_header(file, path, kind), path, kind)
+
+
+def _facts(header: bytes, path: Path, kind: str) -> dict[str, Any]:
+    if _has_too_many_lists(header):
+        raise ValueError("its header has more entries than a learner can have")
+    metadata = json.loads(header[8:])["__metadata__"]
+    if (metadata["format"], metadata["version"]) != (f"adagauss-{kind}", str(VERSION)):
+        raise CheckpointError(
+            f"{path} is not a saved adagauss {kind} in file format {VERSION} (it says {metadata['format']!r} in "
+            f"file format {metadata['version']}): use another file, or the release that wrote it"
+        )
+    facts = json.loads(metadata["facts"])
+    if not isinstance(facts, dict):
+        raise ValueError("it holds no facts")
+    return facts
+
+
+@contextmanager
+def _damage_named(path: Path, kind: str) -> Iterator[None]:
+    """Turn the errors of readers into one that names the file and what to do."""
+    try:
+        yield
     except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path} is damaged, or not a file of adagauss ({error}): {_remedy(path, kind)}"
         ) from error
-    return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
 def _has_too_many_lists(header: bytes | bytearray) -> bool:
@@ -117,8 +150,69 @@ def stored_digest(path: Path) -> str:
         return _digest_in(_header(file, path, "file"))
 
 
+BACKUP = r"\.{}\.before-([0-9a-f]{{16}}|next)"
+"""Name of a backup: of the file, and the start of the digest of the version that replaced it."""
+
+
+def backup_of(path: Path) -> Path | None:
+    """The backup of the version before this one; None if there is none, or if another program changed the file."""
+    target = real_path(path)
+    backup = target.with_name(f".{target.name}.before-{stored_digest(target)[:16]}")
+    return backup if backup.is_file() else None
+
+
+@contextmanager
+def backed_up(path: Path, keep: bool = True) -> Iterator[Callable[[], None]]:
+    """Keep the present version of a file as the backup of the versions that replace it.
+
+    Yields a function to call after each replacement: it names the backup after the new version, and removes all other
+    backups. A backup is a second name of the old file, so that it takes no time to make; a copy where the file system
+    has no such names. Without ``keep``, the function only removes backups.
+    """
+    target = real_path(path)
+    waiting = target.with_name(f".{target.name}.before-next")
+    kept = _kept_version(target, waiting) if keep and target.exists() else None
+
+    def replaced() -> None:
+        nonlocal kept
+        name = re.compile(BACKUP.format(re.escape(target.name)), re.DOTALL)
+        try:
+            if kept is not None:
+                kept = kept.replace(target.with_name(f".{target.name}.before-{stored_digest(target)[:16]}"))
+            found = (file for file in target.parent.iterdir() if name.fullmatch(file.name))
+            remove_durably(target.parent, [file for file in found if file != kept])
+        except OSError as error:
+            raise CheckpointError(
+                f"{path} was replaced, but older versions of it could not be renamed or removed ({error.strerror}): "
+                f"delete the files {target.parent}/.{target.name}.before-* if nothing of them is to stay"
+            ) from error
+
+    try:
+        yield replaced
+    finally:
+        with suppress(OSError):  # the next change removes it
+            waiting.unlink(missing_ok=True)
+
+
+def _kept_version(target: Path, name: Path) -> Path | None:
+    """Give a file a second name, or copy it; a warning if neither is possible."""
+    try:
+        name.unlink(missing_ok=True)
+        try:
+            name.hardlink_to(target)
+        except OSError:
+            with open_regular(target) as file:
+                replace_atomically(name, lambda copy: shutil.copyfileobj(file, copy), mode=0o600)
+    except (CheckpointError, OSError) as error:
+        warnings.warn(f"{target} has no backup, so the change cannot be undone: {error}", stacklevel=2)
+        return None
+    return name
+
+
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Refuse NaN or infinite numbers, which no valid learner contains."""
+    import torch
+
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             bad = int((~torch.isfinite(tensor)).sum())
@@ -130,6 +224,8 @@ def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def require_bounded(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Refuse finite numbers so large that computing or saving with them would fail."""
+    import torch
+
     for name, tensor in tensors.items():
         if not tensor.numel() or tensor.dtype in (torch.bool, torch.uint8) or tensor.is_complex():
             continue
@@ -176,6 +272,8 @@ def _digest_in(header: bytes) -> str:
 
 def _bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor."""
+    import torch
+
     return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
 
 
@@ -192,17 +290,21 @@ UNSIGNED = b"0" * 64
 PLACE = 8 + len(OPENING)
 """Position of the digest: at the start of the header, so that it can be filled in last."""
 CODES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
+
+
+def _type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def ordered(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -216,10 +318,10 @@ def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> byt
     stop = 0
     for name in ordered(tensors):
         tensor = tensors[name]
-        if tensor.dtype not in CODES or tensor.layout != torch.strided:
+        if _type_name(tensor) not in CODES or str(tensor.layout) != "torch.strided":
             raise CheckpointError(f"{name} is a tensor of {tensor.dtype} ({tensor.layout}), which cannot be saved")
         start, stop = stop, stop + tensor.numel() * tensor.element_size()
-        entries[name] = {"dtype": CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+        entries[name] = {"dtype": CODES[_type_name(tensor)], "shape": list(tensor.shape), "data_offsets": [start, stop]}
     content = {"__metadata__": {"digest": UNSIGNED.decode(), **metadata}, **entries}
     header = json.dumps(content, separators=(",", ":")).encode("ascii")
     header += b" " * (-len(header) % 8)

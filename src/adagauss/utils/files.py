@@ -133,6 +133,21 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def resolve_path(path: Path) -> Path:
+    """Expand ``~``; raise a `DataError` if nothing exists there."""
+    path = path.expanduser()
+    try:
+        if path.exists():
+            return path
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        pass
+    text = str(path)
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    if "://" in text or ":/" in text[1:]:
+        raise DataError(f"{shown!r} is an address, not a path: download the images first")
+    raise DataError(f"no such file or folder: {shown!r}")
+
+
 def _create(path: Path, mode: int) -> BufferedWriter:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
@@ -235,6 +250,8 @@ def lock_model(
             f"{path} cannot be locked for a change ({file}: {error.strerror or error}): its folder must be writable"
         ) from error
     try:
+        if not os.access(target.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise CheckpointError(f"{target.parent} is not writable, so {path} cannot be changed: copy it elsewhere")
         # No further words of the command: one may be a token.
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
         _describe_holder(file, f"process {os.getpid()} on {socket.gethostname()} ({command[:100]})")
