@@ -161,6 +161,14 @@ def backup_of(path: Path) -> Path | None:
     return backup if backup.is_file() else None
 
 
+def remove_backups(path: Path, but: Path | None = None) -> None:
+    """Remove all backups of a file, or all but one."""
+    target = real_path(path)
+    name = re.compile(BACKUP.format(re.escape(target.name)), re.DOTALL)
+    found = (file for file in target.parent.iterdir() if name.fullmatch(file.name))
+    remove_durably(target.parent, [file for file in found if file != but])
+
+
 @contextmanager
 def backed_up(path: Path, keep: bool = True) -> Iterator[Callable[[], None]]:
     """Keep the present version of a file as the backup of the versions that replace it.
@@ -175,12 +183,10 @@ def backed_up(path: Path, keep: bool = True) -> Iterator[Callable[[], None]]:
 
     def replaced() -> None:
         nonlocal kept
-        name = re.compile(BACKUP.format(re.escape(target.name)), re.DOTALL)
         try:
             if kept is not None:
                 kept = kept.replace(target.with_name(f".{target.name}.before-{stored_digest(target)[:16]}"))
-            found = (file for file in target.parent.iterdir() if name.fullmatch(file.name))
-            remove_durably(target.parent, [file for file in found if file != kept])
+            remove_backups(path, but=kept)
         except OSError as error:
             raise CheckpointError(
                 f"{path} was replaced, but older versions of it could not be renamed or removed ({error.strerror}): "

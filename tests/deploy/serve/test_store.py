@@ -184,8 +184,11 @@ def test_without_a_stored_state_nothing_can_be_undone(model: Path, saved: Path) 
     assert store.undoable() is None
     rename(store, "red", "scarlet")
     assert store.undoable() == store.entries[-1]
+    backup = model.with_name(f".{model.name}.before-{'0' * 16}")  # of a command
+    backup.touch()
     store.finish()
     assert store.undoable() is None
+    assert not backup.exists()
     store.close()
     IncrementalClassifier.load(saved).rename("red", "pink").save(model)
     store = Store(model)

@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
-from adagauss.utils.checkpoint import save_json
+from adagauss.utils.checkpoint import remove_backups, save_json
 from adagauss.utils.files import (
     TEMPORARY,
     file_version,
@@ -164,6 +164,7 @@ class Store:
             self._write(changed[::-1])
             self.entries = changed[::-1]
             self._drop_copies(keep=0)
+            remove_backups(self.path)  # of `adagauss undo`
         except (CheckpointError, OSError) as error:
             raise CheckpointError(
                 f"the copies for undo are not deleted, and may contain forgotten classes ({error}): delete them again"
