@@ -52,7 +52,7 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
     assert str(here) not in outcome.out
     (folder,) = Path("runs/birds-2").iterdir()
 
-    assert Run.open(folder).protocol.classes == (("owl", "robin"), ("tit", "wren"))
+    assert Run.open(folder).task_classes == (("owl", "robin"), ("tit", "wren"))
 
 
 def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
@@ -61,7 +61,7 @@ def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs
     order = ("--set", "stream.class_order=[owl,'2','1']", "-t", "3", "--set", "stream.image_size=16", "--out", "out")
     outcome = adagauss("run", "-d", "birds", *order, *SMALL)
     assert outcome.code == 0, outcome.err
-    assert Run.open("out").protocol.classes == (("owl",), ("2",), ("1",))
+    assert Run.open("out").task_classes == (("owl",), ("2",), ("1",))
     refused = adagauss("run", "-d", "birds", "--set", "stream.class_order=[owl,robin]")
     assert refused.code == 2
     assert "unknown class 'robin'" in refused.said

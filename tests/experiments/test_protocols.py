@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +34,7 @@ ALL_SCALES = [
     protocol(one.name, scale)
     for one in PROTOCOLS.values()
     for scale in SCALES
-    if (scale != "few" or not one.needs_weights) and (scale != "fast" or one.fast_settings)
+    if (scale != "few" or not one.needs_weights) and (scale != "fast" or one.fast)
 ]
 
 
@@ -231,7 +230,9 @@ def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[Run]]]) 
 def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
     grid: tuple[Path, dict[str, list[Run]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = at(grid[1]["finetune"][0], scale="cpu")
+    run = grid[1]["finetune"][0]
+    small = run.with_tables({})
+    vars(small)["config"] = run.config.with_changes(scale="cpu")
     results = {"finetune": [small]}
     rows = tables.comparison_rows(results)
     for written in tables.FORMATS.values():
@@ -239,15 +240,7 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
     output.show_results(results, rows)
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("CPU scale") == 2
-    vars(small).update(config=small.config.with_changes(scale="cpu"))
     assert "CPU scale" in summary(results)
-
-
-def at(result: Run, **facts: Any) -> Run:
-    """The same numbers under another protocol."""
-    changed = result.with_tables({})
-    vars(changed)["protocol"] = result.protocol.model_copy(update=facts)
-    return changed
 
 
 def test_csv_survives_quotes_commas_and_lines() -> None:

@@ -37,7 +37,7 @@ def resume_with_snapshots(path: Path) -> None:
 
 def test_metrics_name_protocol_and_configuration(adagauss_run: Path) -> None:
     result = Run.open(adagauss_run)
-    assert result.protocol.tasks == (2, 2, 1)
+    assert result.sizes == (2, 2, 1)
     assert result.digest == quick_config().digest()
     assert len(result.matrix) == 3
     assert result.metrics.keys() == {metric.name for metric in METRICS}
@@ -61,8 +61,10 @@ def test_stored_metrics_are_those_of_the_run(adagauss_run: Path) -> None:
 def test_folders_that_hold_no_run_are_skipped_with_the_reason(adagauss_run: Path, tmp_path: Path) -> None:
     runs, skipped = open_runs([adagauss_run, tmp_path])
     assert [run.path for run in runs] == [adagauss_run]
-    assert [one.path for one in skipped] == [tmp_path]
-    assert "no config.yaml" in skipped[0].reason
+    assert list(skipped) == [tmp_path]
+    assert "no config.yaml" in skipped[tmp_path]
+    with pytest.raises(CheckpointError, match=r"no config\.yaml"):
+        open_runs([adagauss_run, tmp_path], strict=True)
 
 
 def test_a_run_that_other_code_started_is_reported(adagauss_run: Path, tmp_path: Path) -> None:

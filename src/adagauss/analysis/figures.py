@@ -17,7 +17,19 @@ from torch import Tensor
 
 from adagauss.analysis import plotting as plot
 from adagauss.analysis.measure import BANKS, DISTANCES, EFC_UPDATE, OWN, TRACKED, UNMOVED, Quantity
-from adagauss.analysis.plotting import Drawing, Groups, Line, Panel, Row, colour, draw_curves, lines_of, panels, shown
+from adagauss.analysis.plotting import (
+    Drawing,
+    Groups,
+    Line,
+    Panel,
+    Row,
+    all_runs,
+    colour,
+    draw_curves,
+    lines_of,
+    panels,
+    shown,
+)
 from adagauss.analysis.studies import (
     DISTILLATIONS,
     NO_DISTILLATION,
@@ -114,17 +126,22 @@ def recency(groups: Groups) -> Drawing:
     Without bias each task gets its share of the predictions; a rise to the right is the task-recency bias.
     """
     ratio, late = "share of predictions / share of images", "share of errors that fall on the newest task"
+    lines = lines_of(groups, lambda run: {ratio: share_over_fair(run), late: late_errors(run)})
     chosen = [
-        Panel(ratio, "share of predictions /\nshare of images", "task", "task predicted after the last task"),
-        Panel(late, "errors on old tasks predicted\nas the newest task, %", start=2, scale=100, limits=(0, 102)),
+        Panel(ratio, "share of predictions / share of images", "task", "task predicted after the last task"),
+        Panel(late, "", start=2),
     ]
-    drawing = draw_curves(
-        chosen, lines_of(groups, lambda run: {ratio: share_over_fair(run), late: late_errors(run)}), "1: no bias"
-    )
-    axes = drawing.figure.axes[0]
-    axes.set_ylim(bottom=0)
-    axes.axhline(1, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
-    return drawing
+    figure, grid = plot.small_multiples(chosen[0], lines)
+    for axes, line in zip(grid, lines, strict=True):
+        axes.set_ylim(bottom=0)
+        axes.axhline(1, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
+        if finite := [
+            values[late][-1] for values in line.values if len(values[late]) and np.isfinite(values[late][-1])
+        ]:
+            place: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "fontsize": "x-small"}
+            axes.text(0.03, 0.97, f"{100 * finite.mean():.0f} % of errors", **place)
+    note = "1: no bias; text: how many errors on old images are predicted as the newest task, after the last task"
+    return Drawing(figure, plot.curve_rows(chosen, lines), note)
 
 
 def share_over_fair(run: Run) -> Numbers:
@@ -188,20 +205,20 @@ def pareto(groups: Groups) -> Drawing:
         for run, (minutes, size, score) in zip(runs, points[label], strict=True)
     ]
     looks = dict(zip(groups, plot.places(groups), strict=True))
-    order = sorted(groups, key=lambda label: -points[label][:, 2].mean())
-    means = np.array([points[label].mean(0) for label in order])
-    figure, (grid,) = panels(2, height=2.6)
+    means = {label: found.mean(0) for label, found in points.items()}
+    figure, (grid,) = panels(2, height=2.4, sharey=True)
     for place, (axes, name) in enumerate(zip(grid, (f"{MINUTES}, all tasks", BYTES), strict=True)):
-        for label, mean in zip(order, means, strict=True):
-            text, look = f"{shown(label)}  {mean[2]:.1f}", looks[label]
-            axes.plot(mean[place], mean[2], plot.marker(look), color=colour(look), markersize=5, label=text)
-        line = means[:, [place, 2]][front(means[:, [place, 2]])]
-        axes.plot(*line.T, color="#999999", linewidth=1, zorder=0, drawstyle="steps-post")
-        axes.set(xlabel=name, ylabel=plot.typeset("A_last, %"))
-        axes.margins(0.1)
-        if (means[:, place] > 0).all():
+        both = np.array(list(means.values()))[:, [place, 2]]
+        axes.plot(*both[front(both)].T, color="#999999", linewidth=1, zorder=0, drawstyle="steps-post")
+        for label, mean in means.items():
+            axes.plot(mean[place], mean[2], plot.marker(looks[label]), color=colour(looks[label]), markersize=5)
+            axes.lines[-1].set_label(shown(label))
+        axes.set(xlabel=name)
+        axes.margins(0.12)
+        if (both[:, 0] > 0).all():
             plot.set_log_scale(axes, "x")
-    plot.name_below(grid[1], grid[1].get_legend_handles_labels()[0], "A_last, %")
+    grid[0].set_ylabel(plot.typeset("A_last, %"))
+    plot.name_lines(grid[1])
     return Drawing(figure, rows, "grey line: Pareto front; the bytes do not include the network")
 
 
@@ -234,7 +251,6 @@ DISTILLATION_SETTINGS = (
     "representation.train_old_heads",
     "drift.anti_collapse",
 )
-SCORES = {"A_last": "a_last", "A_inc": "a_inc"}
 
 
 def beta_of(method: Method) -> float | None:
@@ -260,19 +276,28 @@ def by_variant(groups: Groups) -> Groups:
     return {names[label] if label in unique else f"{names[label]} ({label})": groups[label] for label in order}
 
 
-def scores(runs: Sequence[Run], quantity: str) -> list[float]:
-    """A_last or A_inc of runs in percent."""
-    return [100 * run.metrics[SCORES[quantity]] for run in runs]
+def scores(groups: Groups) -> dict[str, dict[str, list[float]]]:
+    """A_last and A_inc of every run in percent, by group."""
+    return {
+        quantity: {label: [100 * run.metrics[metric] for run in runs] for label, runs in groups.items()}
+        for quantity, metric in {"A_last": "a_last", "A_inc": "a_inc"}.items()
+    }
 
 
-def score_rows(groups: Groups) -> list[Row]:
-    """A_last and A_inc of every run."""
+def value_rows(groups: Groups, values: Mapping[str, Mapping[str, Sequence[float]]], column: str = "group") -> list[Row]:
+    """Rows of one number per quantity, group and run; ``column`` names what distinguishes the numbers of a quantity."""
+    runs = all_runs(groups)
     return [
-        {"group": label, "seed": run.seed, "quantity": quantity, "value": scores([run], quantity)[0]}
-        for label, runs in groups.items()
-        for run in runs
-        for quantity in SCORES
+        {column: label, "seed": run.seed, "quantity": quantity, "value": value}
+        for quantity, by_label in values.items()
+        for label, numbers in by_label.items()
+        for run, value in zip(groups.get(label, runs), numbers, strict=True)
     ]
+
+
+def paper_rows(values: Mapping[str, float]) -> list[Row]:
+    """Numbers that the paper states, by quantity."""
+    return [{"group": "paper", "quantity": quantity, "value": float(value)} for quantity, value in values.items()]
 
 
 @register_study(paper="distillation comparison")
@@ -281,17 +306,13 @@ def distillation(groups: Groups) -> Drawing:
 
     Projected distillation beats logit distillation by 1.4 (CIFAR-100), 0.9 and 4.0 points of A_last.
     """
-    variants = by_variant(groups)
-    figure, (grid,) = panels(2, height=0.8 + 0.2 * len(variants), sharey=True, sharex=True)
-    for axes, quantity in zip(grid, SCORES, strict=True):
-        plot.draw_bars(axes, {variant: scores(runs, quantity) for variant, runs in variants.items()}, f"{quantity}, %")
+    found = scores(by_variant(groups))
+    figure = plot.bar_figure({f"{quantity}, %": bars for quantity, bars in found.items()})
     datasets = {"CIFAR-100": "cifar100", "ImageNet-Subset": "imagenet_subset", "CUB200": "cub200"}
     gains = {name: in_figures("Fig. distillation comparison")[key] for name, key in datasets.items()}
-    paper: list[Row] = [
-        {"group": "paper", "quantity": f"projected - logit, {name}", "value": gain} for name, gain in gains.items()
-    ]
+    paper = paper_rows({f"projected - logit, {name}": gain for name, gain in gains.items()})
     note = f"projected over logit KD in the paper, A_last: {', '.join(f'{k} {v:+.1f}' for k, v in gains.items())}"
-    return Drawing(figure, [*score_rows(variants), *paper], note)
+    return Drawing(figure, [*value_rows(by_variant(groups), found), *paper], note)
 
 
 @register_study(paper="β sweep with its losses")
@@ -308,11 +329,12 @@ def beta(groups: Groups) -> Drawing:
     groups = {label: groups[label] for label in sorted(groups, key=betas.__getitem__)}
     lines = [replace(line, columns={"group": line.label, "β": betas[line.label]}) for line in lines_of(groups, losses)]
     figure, ((first, *more), last) = panels(2, 2)
-    for quantity, dashes in (("A_last", "-"), ("A_inc", "--")):
-        means = [np.mean(scores(runs, quantity)) for runs in groups.values()]
+    found = scores(groups)
+    for (quantity, by_label), dashes in zip(found.items(), ("-", "--"), strict=True):
+        means = [np.mean(numbers) for numbers in by_label.values()]
         first.plot(sorted(betas.values()), means, dashes, color=plot.GREY, label=plot.typeset(quantity), zorder=1)
         for line in lines:
-            y = scores(line.runs, quantity)
+            y = by_label[line.label]
             first.plot([betas[line.label]] * len(y), y, plot.marker(line.index), color=colour(line.index))
     first.set(xscale="log", xlabel="β", ylabel="accuracy, %")
     first.legend()
@@ -327,7 +349,7 @@ def beta(groups: Groups) -> Drawing:
     for axes in (*more, *last):
         for edge in np.cumsum([len(task.history) for task in lines[0].runs[0].facts])[:-1]:
             axes.axvline(edge + 0.5, color="#bbbbbb", linewidth=0.6, zorder=0)
-    rows: list[Row] = [{**row, "β": betas[str(row["group"])]} for row in score_rows(groups)]
+    rows: list[Row] = [{**row, "β": betas[str(row["group"])]} for row in value_rows(groups, found)]
     swept = ", ".join(f"{value:g}" for value in in_figures("Fig. beta sweep")["values"])
     note = f"losses: mean of each epoch; vertical lines: a new task; β in the paper: {swept}"
     return Drawing(figure, rows + plot.curve_rows(chosen, lines), note)
@@ -402,8 +424,8 @@ def ranks_by_distillation(groups: Groups) -> Drawing:
         axes.set_ylim(0, 1.12 * size)
     paper = in_figures("Fig. rank per task")["value"]
     plot.annotate_line(figure.axes[0], f"full rank ({size}), as the paper's projected KD + L_AC", size)
-    value: Row = {"group": "paper", "quantity": "rank, projected KD + L_AC, of 64", "value": float(paper)}
-    return Drawing(figure, [*rows, value], f"{RANK_NOTE}; the paper's with projected KD + L_AC: {paper} of {paper}")
+    rows = [*rows, *paper_rows({"rank, projected KD + L_AC, of 64": paper})]
+    return Drawing(figure, rows, f"{RANK_NOTE}; the paper's with projected KD + L_AC: {paper} of {paper}")
 
 
 @register_study(needs=[Quantity.MEMORY], paper="eigenvalue spectrum with and without anti-collapse")
@@ -424,19 +446,18 @@ def spectrum(groups: Groups) -> Drawing:
         Panel(relative, r"$\lambda_i/\lambda_1$ (scale-free)", *axis, log=True),
     ]
     figure, values, _ = draw_curves(chosen, lines)
-    rows = list(values)
-    for line in lines:
-        for run, curves in zip(line.runs, line.values, strict=True):
-            ratio = 1 / max(float(curves[relative][-1]), np.finfo(float).tiny)
-            rows.append({"group": line.label, "seed": run.seed, "quantity": "largest / smallest", "value": ratio})
+    ratios = {
+        line.label: [1 / max(float(curves[relative][-1]), np.finfo(float).tiny) for curves in line.values]
+        for line in lines
+    }
+    rows = [*values, *value_rows({line.label: line.runs for line in lines}, {"largest / smallest": ratios})]
     paper = in_figures("Fig. eigenvalue spectrum")
     for which in ("without_l_ac", "with_l_ac"):
         text = f"paper's smallest, {which.replace('_l_ac', ' L_AC')}: 1/{paper[which]:,.0f}"
         plot.annotate_line(figure.axes[1], text, 1 / paper[which])
-        rows.append({"group": "paper", "quantity": f"largest / smallest, {which}", "value": float(paper[which])})
-    return Drawing(
-        figure, rows, "after the last task; eigenvalues of each class are sorted, then averaged over classes"
-    )
+        rows += paper_rows({f"largest / smallest, {which}": paper[which]})
+    note = "after the last task; eigenvalues of each class are sorted, then averaged over classes"
+    return Drawing(figure, rows, note)
 
 
 @register_study(needs=[Quantity.MEMORY], paper="predicted shift, class by task")
@@ -449,16 +470,15 @@ def shift(groups: Groups) -> Drawing:
     rows: list[Row] = []
     means: dict[str, Numbers] = {}
     for label, runs in groups.items():
-        tasks, classes = max(run.done for run in runs), max(len(run.labels) for run in runs)
-        padded = np.full((len(runs), tasks, classes), np.nan)
-        for number, run in enumerate(runs):
-            table = run.table("memory.shift")
-            padded[number, : run.done, : len(run.labels)] = table[:, :, 0]
+        tables = [run.table("memory.shift") for run in runs]
+        padded = np.full((len(runs), max(map(len, tables)), max(table.shape[1] for table in tables)), np.nan)
+        for number, (run, table) in enumerate(zip(runs, tables, strict=True)):
+            padded[number, : len(table), : table.shape[1]] = table[:, :, 0]
             for task, place in np.argwhere(np.isfinite(table[:, :, 0])).tolist():
                 known: Row = {"group": label, "seed": run.seed, "class": str(run.labels[place]), "task": task + 1}
                 moved, relative = table[task, place].tolist()
                 rows.append({**known, "shift": moved, "shift / √tr Σ": relative})
-        means[label] = plot.mean_and_deviation(list(padded.reshape(len(runs), -1)))[0].reshape(tasks, classes)
+        means[label] = plot.mean_and_deviation(list(padded.reshape(len(runs), -1)))[0].reshape(padded.shape[1:])
     drawn = list(groups)[:MOST_GROUPS]
     most = max(means[label].shape[1] for label in drawn)
     figure, (grid,) = panels(len(drawn), height=min(9.0, max(2.4, 0.8 + 0.12 * min(most, MOST_NAMES))))
@@ -580,11 +600,8 @@ def distances(groups: Groups) -> Drawing:
         (runs,) = groups.values()
         for axes, (quantity, change) in zip(drawing.figure.axes, paper.items(), strict=True):
             axes.set_title(f"against EFC's: {against_efc(runs, quantity):+.0%} (paper {change:+.0%})", fontsize="small")
-    rows: list[Row] = [
-        {"group": "paper", "quantity": f"{quantity}: against EFC's", "value": change}
-        for quantity, change in paper.items()
-    ]
-    return drawing._replace(rows=[*drawing.rows, *rows])
+    stated = paper_rows({f"{quantity}: against EFC's": change for quantity, change in paper.items()})
+    return drawing._replace(rows=[*drawing.rows, *stated])
 
 
 def has_distances(run: Run) -> bool:
@@ -645,9 +662,8 @@ def shrink(groups: Groups) -> Drawing:
         figure.axes[0].plot(0, paper, "*", color=plot.GREY, markersize=7)
     rows.append({"group": "paper", "γ": "0", "quantity": "A_inc, L_AC, CIFAR-100", "value": paper})
     note = "Σ + γ·mean(diag Σ)·I when stored and after every adaptation, in addition to the run's own shrinkage; "
-    return Drawing(
-        figure, rows, f"{note}the axis of γ is not linear; paper, L_AC, γ = 0: A_inc {paper:.1f} (CIFAR-100)"
-    )
+    note += f"the axis of γ is not linear; paper, L_AC, γ = 0: A_inc {paper:.1f} (CIFAR-100)"
+    return Drawing(figure, rows, note)
 
 
 # Pictures of the latent space.
@@ -685,17 +701,12 @@ def motivation(groups: Groups) -> Drawing:
     names.legend(loc="center")
     for axes, (quantity, cases) in zip(bars, values.items(), strict=True):
         plot.draw_bars(axes, cases, quantity)
-    rows: list[Row] = [
-        {"group": label, "seed": run.seed, "case": case, "quantity": quantity, "value": value}
-        for quantity, cases in values.items()
-        for case, numbers in cases.items()
-        for run, value in zip(runs, numbers, strict=True)
-    ]
     chosen = f"of the configuration {label}; " if len(groups) > 1 else ""
     note = (
         f"{chosen}solid: memorised, dashed: real (2σ), in the two principal directions between the real means; "
         f"pictures of seed {runs[0].seed}; KL: mean of old classes; the Gaussians of the frozen network are exact"
     )
+    rows = [{"group": label, **row} for row in value_rows({label: runs}, values, "case")]
     return Drawing(figure, rows, note)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,10 +19,6 @@ import numpy.typing as npt
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import PowerNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -69,6 +65,11 @@ Groups = Mapping[str, Sequence[Run]]
 """Runs of one configuration with several seeds, by a label that distinguishes configurations."""
 
 
+def all_runs(groups: Groups) -> list[Run]:
+    """The runs of all groups."""
+    return [run for members in groups.values() for run in members]
+
+
 class Drawing(NamedTuple):
     """A figure and its numbers."""
 
@@ -86,39 +87,22 @@ def use_style(name: str = "web") -> AbstractContextManager[None]:
 
 
 def save_figure(figure: Figure, path: Path, title: str = "", origin: str = "") -> None:
-    """Write a PNG, SVG or PDF, by the ending of the path."""
-    write_atomically(path, file_of(figure, path.suffix.removeprefix("."), title, origin))
-
-
-def file_of(figure: Figure, kind: str, title: str = "", origin: str = "") -> bytes:
-    """The figure as PNG, SVG or PDF, with title and origin as metadata; equal figures give equal bytes."""
+    """Write a PNG, SVG or PDF with title and origin as metadata; equal figures give equal bytes."""
+    kind, file = path.suffix.removeprefix("."), io.BytesIO()
     facts = {"Title": title, "Subject" if kind == "pdf" else "Description": origin}
     # Every format can store Latin letters; others become question marks.
     known = {key: text.encode("latin-1", "replace").decode("latin-1") for key, text in facts.items() if text}
-    file, dots = io.BytesIO(), figure.dpi
-    with _missing_letters():
-        if (engine := figure.get_layout_engine()) is not None:  # once for all formats
-            FigureCanvasAgg(figure)
-            engine.execute(figure)
-            figure.set_layout_engine("none")
-        # `Figure.savefig` would draw everything twice.
-        canvas, times = FORMATS[kind]
-        getattr(canvas(figure), f"print_{kind}")(file, metadata={**known, **times})
-    figure.dpi = dots
-    return file.getvalue()
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # characters that the font lacks are boxes
+        figure.savefig(file, format=kind, metadata={**known, **TIMES[kind]})
+    write_atomically(path, file.getvalue())
 
 
-FORMATS: Mapping[str, tuple[type[FigureCanvasBase], Mapping[str, None]]] = {
-    "png": (FigureCanvasAgg, {}),
-    "svg": (FigureCanvasSVG, {"Date": None, "Creator": None}),
-    "pdf": (FigureCanvasPdf, {"CreationDate": None}),
+TIMES: Mapping[str, Mapping[str, None]] = {
+    "png": {},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None},
 }
-"""How each format is drawn, and metadata that it must not have so that equal figures give equal bytes."""
-
-
-def _missing_letters() -> AbstractContextManager[Any]:
-    """Draw characters that the font lacks as boxes, without a warning for each."""
-    return warnings.catch_warnings(action="ignore", category=UserWarning)
+"""Metadata that a file must not have, so that equal figures give equal bytes."""
 
 
 def shown(name: object, width: int = LONGEST_NAME, *, fold: int = LONGEST_NAME, keep_end: bool = False) -> str:
@@ -152,7 +136,7 @@ def places(groups: Groups) -> list[int]:
     for runs in groups.values():
         place = METHODS.index(runs[0].method) if runs[0].method in METHODS else None
         found.append(None if place in found else place)
-    free = (place for place in count() if place not in found)
+    free = (place for place in itertools.count() if place not in found)
     return [next(free) if place is None else place for place in found]
 
 
@@ -275,6 +259,24 @@ def draw_curves(chosen: Sequence[Panel], lines: Sequence[Line], note: str = "", 
     return Drawing(figure, curve_rows(chosen, lines), note)
 
 
+def small_multiples(panel: Panel, lines: Sequence[Line]) -> tuple[Figure, list[Axes]]:
+    """A panel for each line, with the others in light grey behind it."""
+    columns = min(4, len(lines))
+    figure, grid = panels(columns, -(-len(lines) // columns), 1.3, sharex=True, sharey=True)
+    every = [axes for row in grid for axes in row]
+    for axes in every[len(lines) :]:
+        axes.set_axis_off()
+    for axes, line in zip(every, lines, strict=False):
+        for other in lines:
+            mean, _ = mean_and_deviation([panel.scale * values[panel.quantity] for values in other.values])
+            axes.plot(np.arange(panel.start, panel.start + len(mean)), mean, color="#cccccc", linewidth=0.6, zorder=0)
+        draw_panels([axes], [panel], [line])
+        axes.set(xlabel="", ylabel="", title=shown(line.label, fold=24))
+    figure.supxlabel(typeset(panel.xlabel or panel.axis), fontsize="medium")
+    figure.supylabel(typeset(panel.ylabel), fontsize="medium")
+    return figure, every[: len(lines)]
+
+
 def curve_rows(chosen: Sequence[Panel], lines: Sequence[Line]) -> list[Row]:
     """The numbers of lines in panels."""
     rows: list[Row] = []
@@ -350,21 +352,54 @@ def annotate_line(axes: Axes, text: str, height: float) -> None:
 # Bars and matrices.
 
 
-def draw_bars(axes: Axes, values: Mapping[str, Sequence[float]], label: str) -> None:
-    """Draw the mean of each name as a bar with its number; of several runs also the deviation and the single ones."""
-    for place, numbers in enumerate(values.values()):
+Bars = Mapping[str, Sequence[float]]
+"""Numbers of several runs by name."""
+
+
+def draw_bars(axes: Axes, values: Bars, label: str, looks: Mapping[str, int] | None = None, limit: float = 0.0) -> None:
+    """Draw the mean of each name as a bar with its number; of several runs also the deviation and the single ones.
+
+    Args:
+        axes: where to draw.
+        values: the numbers by name.
+        label: of the axis.
+        looks: the colour of each name; in their order by default.
+        limit: the largest number of all panels with this axis.
+    """
+    for place, (name, numbers) in enumerate(values.items()):
         mean, deviation = float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-        axes.barh(place, mean, height=0.7, color=colour(place), alpha=0.85)
+        axes.barh(place, mean, height=0.7, color=colour(looks[name] if looks else place), alpha=0.85)
         if deviation:
             axes.errorbar(mean, place, xerr=deviation, color="black", capsize=2, linewidth=0.8)
             axes.plot(numbers, [place] * len(numbers), "o", color="white", markeredgecolor="black", markeredgewidth=0.5)
         text, end = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}", max(mean + deviation, *numbers)
         axes.annotate(text, (end, place), (3, 0), textcoords="offset points", va="center", fontsize="small")
-    axes.set(xlim=(0, max(1.25 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
+    axes.set(xlim=(0, max(1.2 * limit, 1.2 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
     axes.set(ylim=(len(values) - 0.5, -0.5), yticks=range(len(values)))
     axes.set_yticklabels([shown(name, 36, fold=18) for name in values])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(False, axis="y")
+
+
+def bar_figure(
+    panels_of_bars: Mapping[str, Bars],
+    looks: Mapping[str, int] | None = None,
+    papers: Mapping[str, Mapping[str, float]] | None = None,
+) -> Figure:
+    """One panel per quantity; accuracies have one range. A black line is the number of the paper."""
+    names = list(next(iter(panels_of_bars.values())))
+    papers = papers or {}
+    figure, (grid,) = panels(len(panels_of_bars), height=0.7 + 0.2 * max(len(names), 3), sharey=True)
+    tops = {
+        key: max(itertools.chain(*bars.values(), papers.get(key, {}).values())) for key, bars in panels_of_bars.items()
+    }
+    highest = max((top for key, top in tops.items() if key.endswith("%")), default=0.0)
+    for axes, (quantity, bars) in zip(grid, panels_of_bars.items(), strict=True):
+        for name, number in papers.get(quantity, {}).items():
+            middle = names.index(name)
+            axes.plot([number] * 2, [middle - 0.4, middle + 0.4], color="black", linewidth=1.2)
+        draw_bars(axes, bars, quantity, looks, highest if quantity.endswith("%") else tops[quantity])
+    return figure
 
 
 def draw_matrix(axes: Axes, values: npt.NDArray[np.float64], names: Sequence[object] = ()) -> AxesImage:

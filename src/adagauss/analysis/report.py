@@ -9,9 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -21,14 +19,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from adagauss import __version__
-from adagauss.analysis.plotting import colour, places
+from adagauss.analysis.plotting import Groups, all_runs, colour, places
 from adagauss.analysis.studies import (
     Drawn,
     analyse,
     differing,
     find_study,
     group_by_settings,
-    planned_protocol,
     summary,
 )
 from adagauss.analysis.tables import Spread
@@ -37,7 +34,7 @@ from adagauss.data.images import Label, evenly_spaced
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.environment import COMMAND, source_digest
 from adagauss.experiments.metrics import METRICS, mean
-from adagauss.experiments.run import Run, SkippedRun, open_runs, run_folders
+from adagauss.experiments.run import Run, open_runs
 from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
 
@@ -68,93 +65,53 @@ class ClassResult(NamedTuple):
         return mean(self.accuracies)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs of one configuration with different seeds and equally many finished tasks."""
-
-    label: str
-    runs: Sequence[Run]
-
-    @property
-    def first(self) -> Run:
-        return self.runs[0]
-
-    def spread(self, metric: str, percent: bool = True) -> Spread:
-        """Mean and deviation of a metric over seeds."""
-        return Spread.of([run.metrics[metric] for run in self.runs], percent)
-
-    @property
-    def curve(self) -> list[Spread]:
-        """Accuracy on all seen classes after each task, in percent."""
-        return [Spread.of(values) for values in zip(*(run.curve for run in self.runs), strict=True)]
-
-    @property
-    def matrix(self) -> list[list[float]]:
-        """The accuracy matrix, mean over seeds."""
-        return [np.mean([run.matrix[row] for run in self.runs], axis=0).tolist() for row in range(self.first.done)]
-
-    @cached_property
-    def classes(self) -> list[ClassResult]:
-        """Each class, the one with the lowest accuracy first; runs may have learned them in different orders."""
-        found: dict[Label, list[tuple[Run, int]]] = {}
-        for run in self.runs:
-            for place, label in enumerate(run.labels):
-                found.setdefault(label, []).append((run, place))
-        results = []
-        for label, members in found.items():
-            counts: Counter[Label] = Counter()
-            for run, place in members:
-                counts.update(dict(zip(run.labels, run.confusion[place].tolist(), strict=True)))
-            images, right = counts.total(), [run.confusion[place, place] for run, place in members]
-            tasks = sorted({int(run.task_of_class[place]) + 1 for run, place in members})
-            wrong = [(other, count / images) for other, count in counts.items() if other != label and count]
-            wrong.sort(key=lambda item: (-item[1], str(item[0])))
-            shares = [float(count) * len(members) / images for count in right]
-            one = images // len(members)
-            results.append(ClassResult(label, ", ".join(map(str, tasks)), one, shares, wrong[:CONFUSED]))
-        return sorted(results, key=lambda one: (one.accuracy, str(one.label)))
-
-    @property
-    def commands(self) -> list[str]:
-        """The commands that started the runs."""
-        return list(dict.fromkeys(run.environment[COMMAND] for run in self.runs if COMMAND in run.environment))
-
-    @property
-    def settings(self) -> list[tuple[str, Any, str]]:
-        """Every setting with its value and origin."""
-        origins = self.first.origins
-        values = {key.removeprefix("method."): value for key, value in flatten(plain(self.first.config)).items()}
-        return [(key, value, origins.get(key, "")) for key, value in values.items() if key != "seed"]
+def class_results(runs: Sequence[Run]) -> list[ClassResult]:
+    """Each class, the one with the lowest accuracy first; runs may have learned them in different orders."""
+    found: dict[Label, list[tuple[Run, int]]] = {}
+    for run in runs:
+        for place, label in enumerate(run.labels):
+            found.setdefault(label, []).append((run, place))
+    results = []
+    for label, members in found.items():
+        counts: Counter[Label] = Counter()
+        for run, place in members:
+            counts.update(dict(zip(run.labels, run.confusion[place].tolist(), strict=True)))
+        images = counts.total()
+        shares = [float(run.confusion[place, place]) * len(members) / images for run, place in members]
+        tasks = sorted({int(run.task_of_class[place]) + 1 for run, place in members})
+        wrong = [(other, count / images) for other, count in counts.items() if other != label and count]
+        wrong.sort(key=lambda item: (-item[1], str(item[0])))
+        one = images // len(members)
+        results.append(ClassResult(label, ", ".join(map(str, tasks)), one, shares, wrong[:CONFUSED]))
+    return sorted(results, key=lambda one: (one.accuracy, str(one.label)))
 
 
-@dataclass(frozen=True)
-class Section:
-    """All runs of one protocol: the same classes and tasks, at one scale, on the same data."""
+def settings_with_origins(run: Run) -> list[tuple[str, Any, str]]:
+    """Every setting of a run with its value and origin."""
+    values = {key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items()}
+    return [(key, value, run.origins.get(key, "")) for key, value in values.items() if key != "seed"]
 
-    title: str
-    groups: Sequence[Group]
-    """The best first; unfinished ones last."""
 
-    @property
-    def runs(self) -> list[Run]:
-        return [run for group in self.groups for run in group.runs]
-
-    @property
-    def environments(self) -> list[tuple[list[Run], dict[str, str]]]:
-        """Versions and machines, each once, with the runs that they belong to."""
-        found: dict[str, tuple[list[Run], dict[str, str]]] = {}
-        for run in self.runs:
-            facts = {key: value for key, value in run.environment.items() if key != COMMAND}
-            found.setdefault(json.dumps(facts, sort_keys=True), ([], facts))[0].append(run)
-        return list(found.values())
+def environments(runs: Sequence[Run]) -> list[tuple[list[Run], dict[str, str]]]:
+    """Versions and machines, each once, with the runs that they belong to."""
+    found: dict[str, tuple[list[Run], dict[str, str]]] = {}
+    for run in runs:
+        facts = {key: value for key, value in run.environment.items() if key != COMMAND}
+        found.setdefault(json.dumps(facts, sort_keys=True), ([], facts))[0].append(run)
+    return list(found.values())
 
 
 class Report(NamedTuple):
-    """A written report: its file, the runs on it, and the folders that it leaves out."""
+    """What a report shows: the runs of each protocol, the best first, and the folders that it leaves out."""
 
-    path: Path
-    sections: Sequence[Section]
-    skipped: Sequence[SkippedRun]
+    sections: Mapping[str, Groups]
+    """By title. A group holds runs of one configuration with equally many finished tasks; unfinished ones are last."""
+    skipped: Mapping[Path, str]
+    """Reasons by folder."""
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for groups in self.sections.values() for run in all_runs(groups)]
 
 
 def write_report(
@@ -178,18 +135,16 @@ def write_report(
     """
     reporter = reporter or Reporter()
     names = [] if study in ("all", "none") else [find_study(name.strip()).name for name in study.split(",")]
-    folders = run_folders([Path(run) for run in runs])
-    with reporter.progress("reading runs", len(folders)) as advance:
-        found, skipped = open_runs(folders, advance)
+    found, skipped = open_runs(runs, reporter=reporter)
     sections, repeated = group_runs(found)
-    skipped += repeated
+    skipped |= repeated
     if not sections:
-        raise ConfigError(f"none of the runs can be shown: {skipped[0].reason}")
+        raise ConfigError(f"none of the runs can be shown: {next(iter(skipped.values()))}")
     parts = []
     with reporter.progress("drawing", len(sections)) as advance:
-        for section in sections:
-            parts.append(_part(section, None if study == "none" else names, reporter))
-            advance(section.title)
+        for title, groups in sections.items():
+            parts.append({"title": title, **_part(groups, None if study == "none" else names, reporter)})
+            advance(title)
     page = _template().render(
         parts=parts,
         skipped=skipped,
@@ -200,12 +155,11 @@ def write_report(
     )
     # A name may contain bytes that are not UTF-8; they are escaped where it is shown.
     write_atomically(Path(out), page.encode("utf-8", "backslashreplace"))
-    return Report(Path(out), sections, skipped)
+    return Report(sections, skipped)
 
 
-def _part(section: Section, names: Sequence[str] | None, reporter: Reporter) -> dict[str, Any]:
-    """A section with its figures: the curve, and the studies of these names, or all; None draws no study."""
-    groups = {group.label: group.runs for group in section.groups}
+def _part(groups: Groups, names: Sequence[str] | None, reporter: Reporter) -> dict[str, Any]:
+    """A protocol with its figures: the curve, and the studies of these names, or all; None draws no study."""
     drawn: list[Drawn] = []
     error = ""
     with TemporaryDirectory() as place:
@@ -217,7 +171,8 @@ def _part(section: Section, names: Sequence[str] | None, reporter: Reporter) -> 
             error = f"The figures could not be drawn: {problem}"
         figures = [(find_study(one.name), one.note, inlined(one)) for one in drawn if one.missing is None]
         return {
-            "section": section,
+            "groups": groups,
+            "runs": all_runs(groups),
             "summary": summary(groups),
             "tones": [colour(place) for place in places(groups)],
             "curve": inlined(curve),
@@ -244,11 +199,19 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else clipped(value, LONGEST),
     )
-    environment.filters["name"] = name
-    environment.filters["average"] = lambda values: Spread.of(list(values), percent=False)
-    environment.filters["yaml"] = as_yaml
-    environment.filters["spaced"] = lambda count: evenly_spaced(count, MOST_TASKS).tolist()
-    environment.filters["commands"] = lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines)
+    environment.filters |= {
+        "name": name,
+        "yaml": as_yaml,
+        "classes": class_results,
+        "environments": environments,
+        "settings": settings_with_origins,
+        "average": lambda values: Spread.of(list(values), percent=False),
+        "spread": lambda runs, metric, percent=True: Spread.of([run.metrics[metric] for run in runs], percent),
+        "spreads": lambda runs: [Spread.of(values) for values in zip(*(run.curve for run in runs), strict=True)],
+        "matrix": lambda runs: [np.mean(rows, 0).tolist() for rows in zip(*(run.matrix for run in runs), strict=True)],
+        "spaced": lambda count: evenly_spaced(count, MOST_TASKS).tolist(),
+        "commands": lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines),
+    }
     return environment.get_template("report.html.jinja")
 
 
@@ -266,10 +229,10 @@ def name(label: object, width: int = 110) -> Markup:
 # Groups of runs.
 
 
-def group_runs(runs: Iterable[Run]) -> tuple[list[Section], list[SkippedRun]]:
-    """Sections by protocol in the order of the runs, and runs that repeat another one."""
+def group_runs(runs: Iterable[Run]) -> tuple[dict[str, Groups], dict[Path, str]]:
+    """Groups by protocol in the order of the runs, and why some are left out: they repeat another one."""
     distinct: dict[tuple[str, int, str], Run] = {}
-    repeated: list[SkippedRun] = []
+    repeated: dict[Path, str] = {}
     for run in runs:
         key = run.digest, run.seed, json.dumps(run.data, sort_keys=True)
         before = distinct.setdefault(key, run)
@@ -277,18 +240,17 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Section], list[SkippedRun]]:
             less, more = (run, before) if before.done >= run.done else (before, run)
             distinct[key] = more
             reason = f"it has the configuration and the seed of {more.path}, so it would be counted twice"
-            repeated.append(SkippedRun(less.path, reason))
+            repeated[less.path] = reason
     by_protocol: dict[str, list[Run]] = {}
     for run in distinct.values():
-        protocol = json.dumps([plain(run.config)["stream"], run.config.scale, run.data], sort_keys=True)
-        by_protocol.setdefault(protocol, []).append(run)
-    furthest = [(max(own, key=lambda run: run.done), own) for own in by_protocol.values()]
-    protocols = [(planned_protocol(run).title, _facts(run), own) for run, own in furthest]
-    sections = []
+        key_of_protocol = json.dumps([plain(run.config)["stream"], run.config.scale, run.data], sort_keys=True)
+        by_protocol.setdefault(key_of_protocol, []).append(run)
+    protocols = [(max(own, key=lambda run: run.done).protocol, _facts(own[0]), own) for own in by_protocol.values()]
+    sections = {}
     for title, facts, own in protocols:
         keys = differing([others for same, others, _ in protocols if same == title])
         details = ", ".join(f"{key} {facts[key]}" for key in keys)
-        sections.append(Section(f"{title} ({details})" if details else title, _groups(own)))
+        sections[f"{title} ({details})" if details else title] = _groups(own)
     return sections, repeated
 
 
@@ -298,11 +260,12 @@ def _facts(run: Run) -> dict[str, Any]:
     return {**flatten(plain(run.config.stream)), "test images": images or "not recorded"}
 
 
-def _groups(runs: Sequence[Run]) -> list[Group]:
-    groups = []
+def _groups(runs: Sequence[Run]) -> Groups:
+    groups = {}
     for label, members in group_by_settings(runs).items():
         for done in dict.fromkeys(run.done for run in members):
             own = sorted((run for run in members if run.done == done), key=lambda run: run.seed)
-            progress = "" if own[0].finished else f", {done} of {own[0].planned_tasks} tasks"
-            groups.append(Group(label + progress, own))
-    return sorted(groups, key=lambda group: (not group.first.finished, -group.spread(METRICS[0].name).mean))
+            groups[label + ("" if own[0].finished else f", {done} of {own[0].planned_tasks} tasks")] = own
+    best = METRICS[0].name
+    ranks = {label: (not own[0].finished, -mean([run.metrics[best] for run in own])) for label, own in groups.items()}
+    return {label: groups[label] for label in sorted(groups, key=ranks.__getitem__)}

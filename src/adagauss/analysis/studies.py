@@ -11,14 +11,14 @@ from typing import Any
 from matplotlib import rcParams
 
 from adagauss.analysis.measure import Quantity, measure
-from adagauss.analysis.plotting import Drawing, Groups, save_figure, use_style
+from adagauss.analysis.plotting import Drawing, Groups, all_runs, save_figure, use_style
 from adagauss.analysis.tables import comma_separated
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.protocols import PROTOCOLS
-from adagauss.experiments.run import ProtocolFacts, Run
+from adagauss.experiments.run import Run
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars
 from adagauss.utils.registry import Registry
@@ -129,7 +129,7 @@ def analyse(
         ConfigError: if there is no run, or the runs cannot be compared.
     """
     reporter = reporter or Reporter()
-    runs = [run for members in groups.values() for run in members]
+    runs = all_runs(groups)
     if not runs:
         raise ConfigError("there are no runs to analyse: give at least one run folder")
     check_comparable(groups)
@@ -155,7 +155,7 @@ def chosen_studies(names: Sequence[str]) -> list[Study]:
 
 
 def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
-    usable = {label: [run for run in runs if run.has(study.needs)] for label, runs in groups.items()}
+    usable = {label: [run for run in runs if not study.needs & run.missing.keys()] for label, runs in groups.items()}
     usable = {label: runs for label, runs in usable.items() if runs}
     reasons: dict[str, list[str]] = {}
     for label in groups.keys() - usable.keys():
@@ -286,21 +286,14 @@ def check_comparable(groups: Groups) -> None:
             seeds.add(run.seed)
             if run.config.scale != first.config.scale or run.config.stream != first.config.stream:
                 raise ConfigError(
-                    f"{run.path} ({planned_protocol(run).title}) and {first.path} ({planned_protocol(first).title}) "
+                    f"{run.path} ({run.protocol}) and {first.path} ({first.protocol}) "
                     "differ in their data, tasks or scale: analyse them separately"
                 )
 
 
-def planned_protocol(run: Run) -> ProtocolFacts:
-    """The protocol of a run, whether it is finished or not."""
-    sizes = (*run.sizes, *run.sizes[-1:] * (run.planned_tasks - run.done))
-    stream = run.config.stream
-    return ProtocolFacts(dataset=stream.dataset, scale=run.config.scale, tasks=sizes, classes=(), test_images=0)
-
-
 def unfinished(groups: Groups) -> str:
     """A note on runs that have not finished all tasks; empty if all have."""
-    behind = [run for runs in groups.values() for run in runs if not run.finished]
+    behind = [run for run in all_runs(groups) if not run.finished]
     names = ", ".join(f"{run.path.name} ({run.done} of {run.planned_tasks} tasks)" for run in behind[:3])
     more = f" and {len(behind) - 3} more" if len(behind) > 3 else ""
     return f"unfinished, drawn up to their last task: {names}{more}" if behind else ""
@@ -308,14 +301,14 @@ def unfinished(groups: Groups) -> str:
 
 def summary(groups: Groups) -> str:
     """Protocol, scale, seeds and code in one line."""
-    runs = [run for members in groups.values() for run in members]
-    protocol, config = planned_protocol(runs[0]), runs[0].config
+    runs = all_runs(groups)
+    config = runs[0].config
     is_papers = config.scale == "paper" and config.stream in [one.stream for one in PROTOCOLS.values()]
     seeds = sorted({run.seed for run in runs})
     codes = sorted({run.code for run in runs})
     facts = [
-        protocol.title + ", paper scale" * is_papers,
-        f"{sum(protocol.tasks)} classes",
+        runs[0].protocol + ", paper scale" * is_papers,
+        f"{sum(runs[0].planned_sizes)} classes",
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}",
         "not every line has all seeds" * any(len(members) < len(seeds) for members in groups.values()),
         f"runs of {len(codes)} different code versions: " * (len(codes) > 1) + f"adagauss {'; '.join(codes)}",

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
+from pathlib import Path
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
 from adagauss.experiments.run import Results
+from adagauss.utils.files import write_atomically
 
 Rows = Sequence[Mapping[str, object]]
 """Cells by column. A row may lack columns; a float is written with ten digits."""
@@ -116,6 +118,13 @@ FORMATS: Mapping[str, Callable[[Rows, str], str]] = {"md": markdown, "tex": late
 """Writers of rows, keyed by file extension."""
 
 
+def write_tables(folder: Path, rows: Rows, caption: str) -> list[Path]:
+    """Write rows as ``table.md``, ``table.tex`` and ``table.csv``."""
+    for ending, text in FORMATS.items():
+        write_atomically(folder / f"table.{ending}", text(rows, caption).encode("utf-8", "backslashreplace"))
+    return [folder / f"table.{ending}" for ending in FORMATS]
+
+
 def _cells(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """The columns of all rows, and their texts; a missing cell is empty."""
     header = list(dict.fromkeys(key for row in rows for key in row))
@@ -180,4 +189,4 @@ def comparison_rows(results: Results) -> list[dict[str, str]]:
 def comparison_caption(results: Results, *notes: str) -> str:
     """What a comparison table shows, and in which columns lower is better."""
     low = ", ".join(metric.title for metric in COMPARED if metric.better == "lower")
-    return "; ".join([next(iter(results.values()))[0].protocol.title, *notes, f"lower is better: {low}"])
+    return "; ".join([next(iter(results.values()))[0].protocol, *notes, f"lower is better: {low}"])

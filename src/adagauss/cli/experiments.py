@@ -378,11 +378,11 @@ def rescore(
     from adagauss.core.config import Layer, resolve
     from adagauss.data.dataset import load_dataset
     from adagauss.experiments.config import make_config
-    from adagauss.experiments.run import Run, run_folders
+    from adagauss.experiments.run import open_runs
     from adagauss.methods.base import USER
     from adagauss.parts.drift import NoDrift
 
-    opened = [Run.open(path) for path in run_folders(runs)]
+    opened, _ = open_runs(runs, strict=True)
     first, config = opened[0], opened[0].config
     if others := [run for run in opened if run.digest != first.digest]:
         raise ConfigError(f"{others[0].path} and {first.path} have different settings: rescore them separately")
@@ -405,7 +405,7 @@ def rescore(
     with stoppable("rescoring stores nothing: the same command starts again"):
         results = [rescore_run(run, data, variants, classifiers, reporter) for run in opened]
     rows = rescored_rows(results)
-    say(f"{first.protocol.title}: {first.method} rescored, {output.counted(len(results), 'seed')}, A_last / A_inc, %")
+    say(f"{first.protocol}: {first.method} rescored, {output.counted(len(results), 'seed')}, A_last / A_inc, %")
     say(*table(list(rows[0]), [list(row.values()) for row in rows], wrap=True))
 
 
@@ -437,7 +437,7 @@ def analyse(
     from adagauss.analysis.plotting import STYLES
     from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings
-    from adagauss.experiments.run import Run, run_folders
+    from adagauss.experiments.run import open_runs
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
     if style not in STYLES:
@@ -445,8 +445,8 @@ def analyse(
     for name in names:
         find_study(name)
     reporter = reporter_for(quiet)
-    groups = group_by_settings([Run.open(path) for path in run_folders(runs)])
-    opened = [run for group in groups.values() for run in group]
+    opened, _ = open_runs(runs, strict=True, reporter=reporter)
+    groups = group_by_settings(opened)
     with stoppable("measurements of finished runs are stored: the same command continues"):
         data, reason = _images(chosen_studies(names), opened, data_root, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
@@ -504,9 +504,9 @@ def report(
         raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
     with stoppable("the report was not written"):
         written = write_report(runs, out, study=study, reporter=reporter_for(quiet))
-    for one in written.skipped:
-        warn(f"{one.path} is left out: {one.reason}")
-    count = output.counted(sum(len(section.runs) for section in written.sections), "run")
+    for path, reason in written.skipped.items():
+        warn(f"{path} is left out: {reason}")
+    count = output.counted(len(written.runs), "run")
     say(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -673,7 +673,7 @@ def _protocols() -> Listing:
         tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
         order = "by seed" if stream.class_order else "fixed"
         networks = [one.settings["backbone.name"] for one in (chosen, protocol(name, "cpu"))]
-        scales = "paper, cpu" + ", few" * (not chosen.needs_weights) + ", fast" * bool(chosen.fast_settings)
+        scales = "paper, cpu" + ", few" * (not chosen.needs_weights) + ", fast" * bool(chosen.fast)
         rows.append((name, tasks, order, *networks, scales))
     return ("protocol", "tasks", "order", "network", "network, cpu", "--scale"), rows
 

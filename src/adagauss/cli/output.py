@@ -213,7 +213,7 @@ def show_results(results: Results, rows: Rows) -> None:
     run = next(iter(results.values()))[0]
     if len(results) == 1:
         heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
-        matrix, sizes = run.matrix, run.protocol.tasks
+        matrix, sizes = run.matrix, run.sizes
         tasks = []
         for task in evenly_spaced(len(matrix), MOST_TASKS).tolist():
             shares = (run.curve[task], matrix[task][task], matrix[-1][task])
@@ -223,5 +223,5 @@ def show_results(results: Results, rows: Rows) -> None:
     if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
         shown.insert(-1, PAPER_COLUMN)
     cells = [[row[column] for column in shown] for row in rows]
-    say(f"{run.protocol.title}, %", *table(shown, cells, right=range(1, len(shown)), wrap=True), "")
+    say(f"{run.protocol}, %", *table(shown, cells, right=range(1, len(shown)), wrap=True), "")
     labelled("", MEANING, 0)

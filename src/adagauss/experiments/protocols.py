@@ -32,10 +32,10 @@ class Protocol:
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
     """Further settings for a preset of AdaGauss, such as the λ that the published code uses on this dataset."""
     scale: str = "paper"
-    cpu_settings: Settings = field(default_factory=dict)
-    """Further settings at the CPU scale."""
-    fast_settings: Settings = field(default_factory=dict)
-    """Further settings at the scale ``fast``; empty if there is no such scale."""
+    cpu: Settings = field(default_factory=dict)
+    """Settings at the scale ``cpu``."""
+    fast: Settings = field(default_factory=dict)
+    """Settings at the scale ``fast``; empty if there is no such scale."""
     cpu_image_size: int = 32
     cpu_classes: int | None = None
     """Number of classes at the CPU scale, if not all are used."""
@@ -63,52 +63,38 @@ class Protocol:
         own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
         return [own.without(recipe or {}), Layer(self.layer_name, self.settings, strict=False)]
 
-    def at_cpu_scale(self) -> Protocol:
-        """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
-        first = self.cpu_classes // 2 if self.cpu_classes and self.stream.first else self.stream.first
-        size = self.cpu_image_size if self.stream.image_size else None
-        return replace(
-            self,
-            name=f"{self.name}-cpu",
-            stream=self.stream.model_copy(update={"classes": self.cpu_classes, "first": first, "image_size": size}),
-            settings={**self.settings, **self.cpu_settings},
-            scale="cpu",
-            needs_weights=False,
-        )
+    def at(self, scale: str) -> Protocol:
+        """The same tasks for a few CPU cores.
 
-    def with_few_classes(self) -> Protocol:
-        """As many tasks for two CPU cores, but of few classes each; half of all classes first, if there is such a task.
-
-        Image files are as small as those of CIFAR-100, which the thin network was made for.
+        ``cpu``: a small network, fewer epochs, smaller image files, at most 100 classes. ``few``: also two classes per
+        task, or half of all classes first. ``fast``: all classes and images, with a network that learns in less than
+        an hour on one core.
         """
-        later = self.stream.tasks - 1 if self.stream.first else self.stream.tasks
-        first = later * FEW_CLASSES if self.stream.first else None
-        from_files = self.stream.dataset != "cifar100"
-        update = {
-            "classes": later * FEW_CLASSES + (first or 0),
-            "first": first,
-            "image_size": self.cpu_image_size if from_files else None,
-        }
-        return replace(
-            self,
-            name=f"{self.name}-few",
-            stream=self.stream.model_copy(update=update),
-            settings={**self.settings, **_DATA["few"]["settings"]},
-            preset_settings=_DATA["few"]["preset_settings"],
-            scale="cpu",
-        )
-
-    def with_a_fast_network(self) -> Protocol:
-        """All classes and images, with a network that learns in less than an hour on one CPU core."""
-        if not self.fast_settings:
-            possible = ", ".join(one.name for one in PROTOCOLS.values() if one.fast_settings)
+        stream = self.stream
+        settings: Settings = {"cpu": self.cpu, "few": _DATA["few"]["settings"], "fast": self.fast}[scale]
+        if not settings:
+            possible = ", ".join(one.name for one in PROTOCOLS.values() if one.fast)
             raise ConfigError(f"{self.name} has no scale fast; use --scale cpu, or one of {possible}")
+        if scale == "few" and self.needs_weights:
+            raise ConfigError(f"{self.name} starts from pretrained weights and has no scale few; use --scale cpu")
+        classes, first, size = stream.classes, stream.first, stream.image_size
+        if scale == "cpu":
+            classes, size = self.cpu_classes, size and self.cpu_image_size
+            first = classes // 2 if classes and first else first
+        elif scale == "few":
+            later = stream.tasks - bool(first)
+            first = later * FEW_CLASSES if first else None
+            classes = later * FEW_CLASSES + (first or 0)
+            # Image files are as small as those of CIFAR-100, which the thin network was made for.
+            size = None if stream.dataset == "cifar100" else self.cpu_image_size
         return replace(
             self,
-            name=f"{self.name}-fast",
-            settings={**self.settings, **self.fast_settings},
-            preset_settings=_DATA["few"]["preset_settings"],
+            name=f"{self.name}-{scale}",
+            stream=stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
+            settings={**self.settings, **settings},
+            preset_settings=self.preset_settings if scale == "cpu" else _DATA["few"]["preset_settings"],
             scale="cpu",
+            needs_weights=self.needs_weights and scale != "cpu",
         )
 
 
@@ -146,13 +132,4 @@ def protocol(name: str, scale: str | None = None) -> Protocol:
         raise unknown_name("scale", scale or "", SCALES)
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    chosen = PROTOCOLS[name]
-    if scale == "cpu":
-        return chosen.at_cpu_scale()
-    if scale == "fast":
-        return chosen.with_a_fast_network()
-    if scale == "few":
-        if chosen.needs_weights:
-            raise ConfigError(f"{name} starts from pretrained weights and has no scale few; use --scale cpu")
-        return chosen.with_few_classes()
-    return chosen
+    return PROTOCOLS[name] if scale in (None, "paper") else PROTOCOLS[name].at(scale)

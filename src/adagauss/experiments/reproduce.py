@@ -15,7 +15,7 @@ import json
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from scipy.stats import combine_pvalues, kendalltau
 
 from adagauss.analysis.rescore import Variant, rescore
 from adagauss.analysis.studies import analyse, find_study
-from adagauss.analysis.tables import FORMATS, Spread, markdown
+from adagauss.analysis.tables import Spread, markdown, write_tables
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.data.dataset import dataset_info
@@ -34,7 +34,7 @@ from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.grid import RunSpec, Workers, read_dataset, recipe_of, run_specs
 from adagauss.experiments.metrics import METRICS, mean
-from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, Value, paper_row
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, Summary, Value, paper_row
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method
@@ -98,13 +98,6 @@ class PlannedRow(NamedTuple):
     """File of the accuracies of changed parts, if the row has some."""
 
 
-class Point(NamedTuple):
-    """A number of a figure or a table."""
-
-    task: str
-    number: float
-
-
 Numbers = Mapping[str, float]
 """The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
 
@@ -146,17 +139,6 @@ class ItemResults:
         return self.config.folder(self.item) / self.benchmark.protocol / f"{self.item.study}.{ending}"
 
     @cached_property
-    def measurements(self) -> Sequence[Mapping[str, Any]]:
-        """All numbers that claims are about."""
-        table = [
-            {"row": row, "seed": str(seed), "quantity": name, "value": value}
-            for row in self.outcomes
-            for seed, numbers in self.numbers(row).items()
-            for name, value in numbers.items()
-        ]
-        return [*table, *self.figure_rows]
-
-    @cached_property
     def figure_rows(self) -> Sequence[Mapping[str, str]]:
         """The rows of the figure's CSV file."""
         file = self.figure("csv")
@@ -165,6 +147,11 @@ class ItemResults:
     def numbers(self, row: str) -> dict[int, Numbers]:
         """The numbers of a row by seed, where there are some."""
         return {seed: one for seed, one in self.outcomes.get(row, {}).items() if not isinstance(one, Problem)}
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is some number."""
+        return any(map(self.numbers, self.outcomes))
 
     def problems(self) -> dict[str, Problem]:
         """The first problem of every row that has one."""
@@ -175,17 +162,23 @@ class ItemResults:
                     found.setdefault(row, one)
         return found
 
-    def series(self, value: Value) -> dict[int, list[Point]]:
-        """The numbers with the columns of a value by seed, in the order of tasks; empty if it was not measured."""
-        found: dict[int, list[Point]] = {}
-        for one in self.measurements:
+    def series(self, value: Value) -> dict[int, list[tuple[str, float]]]:
+        """Tasks and numbers with the columns of a value by seed, of table and figure; empty if it was not measured."""
+        table = [
+            {"row": row, "seed": str(seed), "quantity": name, "value": str(value)}
+            for row in self.outcomes
+            for seed, numbers in self.numbers(row).items()
+            for name, value in numbers.items()
+        ]
+        found: dict[int, list[tuple[str, float]]] = {}
+        for one in (*table, *self.figure_rows):
             if one.get("seed") and value.value in one and value.columns.items() <= one.items():
-                found.setdefault(int(one["seed"]), []).append(Point(one.get("task", ""), float(one[value.value])))
+                found.setdefault(int(one["seed"]), []).append((one.get("task", ""), float(one[value.value])))
         return found
 
     def by_seed(self, value: Value) -> dict[int, float]:
         """A value by seed; empty if it was not measured."""
-        return {seed: SUMMARIES[value.summary](points) for seed, points in self.series(value).items()}
+        return {seed: summarised(value.summary, points) for seed, points in self.series(value).items()}
 
     @property
     def features(self) -> float | None:
@@ -212,22 +205,19 @@ def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]
         seeds = config.seeds if config.seeds is not None else config.scale.seeds[: benchmark.seeds]
         planned = []
         for row in item.rows:
-            if not benchmark.only or row.label in benchmark.only:
-                configured = _configured(row, benchmark.protocol, config)
-                planned += [_planned(row, seed, configured, config) for seed in seeds]
+            if benchmark.only and row.label not in benchmark.only:
+                continue
+            configured = _configured(row, benchmark.protocol, config)
+            for seed in seeds:
+                if isinstance(configured, Problem):
+                    planned.append(PlannedRow(row, seed, configured))
+                    continue
+                made = configured[0].model_copy(update={"seed": seed})
+                run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
+                rescored = config.out / "rescored" / f"{run.name}-{configured[1]}.json"
+                planned.append(PlannedRow(row, seed, run, rescored if row.rescore is not None else None))
         found.append(ItemResults(item, benchmark, config, planned))
     return found
-
-
-def _planned(
-    row: Row, seed: int, configured: tuple[RunConfig, str] | Problem, config: ReproductionConfig
-) -> PlannedRow:
-    if isinstance(configured, Problem):
-        return PlannedRow(row, seed, configured)
-    made, changes = configured[0].model_copy(update={"seed": seed}), configured[1]
-    run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
-    rescored = config.out / "rescored" / f"{run.name}-{changes}.json" if row.rescore is not None else None
-    return PlannedRow(row, seed, run, rescored)
 
 
 def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str] | Problem:
@@ -353,30 +343,28 @@ def _numbers(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
     if one.rescored is not None:
         scored = read_rescored(one.rescored, config)
         return scored if isinstance(scored, Problem) else {"a_last": 100 * scored[-1], "a_inc": 100 * mean(scored)}
-    cost = run.cost
-    if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
-        cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
-    times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
+    # Other processes may slow down the wall clock.
+    on_cpu = run.environment.get("device") == "cpu"
+    seconds = (on_cpu and run.cost.cpu_seconds) or run.cost.seconds
+    inference = seconds["evaluation"]
+    times = {"training_min": (sum(seconds.values()) - inference) / 60, "inference_sec": inference}
     return {**{metric.name: 100 * run.metrics[metric.name] for metric in METRICS}, **times}
 
 
 # Claims.
 
 
-def _spread(points: Sequence[Point]) -> float:
-    tasks: dict[str, list[float]] = {}
-    for task, number in points:
-        tasks.setdefault(task, []).append(number)
-    return statistics.fmean(max(one) / max(min(one), 1e-12) for one in tasks.values())
+def summarised(summary: Summary, points: Sequence[tuple[str, float]]) -> float:
+    """One number of those of all tasks."""
+    numbers = [number for _, number in points]
+    if summary == "spread":
+        tasks: dict[str, list[float]] = {}
+        for task, number in points:
+            tasks.setdefault(task, []).append(number)
+        return statistics.fmean(max(one) / max(min(one), 1e-12) for one in tasks.values())
+    return {"mean": statistics.fmean(numbers), "first": numbers[0], "last": numbers[-1], "min": min(numbers)}[summary]
 
 
-SUMMARIES: Mapping[str, Callable[[Sequence[Point]], float]] = {
-    "mean": lambda points: statistics.fmean(point.number for point in points),
-    "first": lambda points: points[0].number,
-    "last": lambda points: points[-1].number,
-    "min": lambda points: min(point.number for point in points),
-    "spread": _spread,
-}
 Word = Literal["holds", "does not hold", "inconclusive", "cannot tell", "not measured"]
 
 
@@ -405,48 +393,43 @@ def check_claim(claim: Claim, found: ItemResults) -> Verdict:
 def _trend(claim: Claim, found: ItemResults) -> Verdict:
     """Test the trend over tasks of a figure's value by Kendall's τ, one-sided, with the seeds combined by Fisher."""
     (value,) = claim.values
-    series = [[point.number for point in points] for points in found.series(value).values() if len(points) > 1]
+    series = [[number for _, number in points] for points in found.series(value).values() if len(points) > 1]
     if not series:
         return Verdict("not measured")
+    sign = 1 if claim.relation == "rising" else -1
     taus = [float(kendalltau(range(len(one)), one).statistic) for one in series]
-    facts = f"{value.name}: Kendall's τ over tasks {statistics.fmean(taus):+.2f}"
-    rising = claim.relation == "rising"
-    checked = verdict([tau if rising else -tau for tau in taus], facts)
-    side = "greater" if rising == (checked.word != "does not hold") else "less"
-    tests = [kendalltau(range(len(one)), one, alternative=side).pvalue for one in series]
-    p = float(combine_pvalues(tests).pvalue)
-    checked = checked._replace(numbers=f"{facts} (p = {p:.2g})")
+    checked = verdict([sign * tau for tau in taus], "")
+    side = "greater" if (sign > 0) == (checked.word != "does not hold") else "less"
+    p = combine_pvalues([kendalltau(range(len(one)), one, alternative=side).pvalue for one in series]).pvalue
+    numbers = f"{value.name}: Kendall's τ over tasks {statistics.fmean(taus):+.2f} (p = {p:.2g})"
     if checked.word == "inconclusive" or p < SIGNIFICANT:
-        return checked
-    return Verdict("inconclusive", checked.numbers, f"{checked.seeds}, but not significant")
+        return checked._replace(numbers=numbers)
+    return Verdict("inconclusive", numbers, f"{checked.seeds}, but not significant")
 
 
 def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     """Compare means over seeds in the text, and the numbers of each seed in the verdict."""
-    measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
-    names = [value.name for value in claim.values]
-    first = names[0]
-    if claim.relation == "at least":
-        names.append("features" if claim.bound == "features" else "bound")
-        bound = found.features if claim.bound == "features" else claim.bound
-        if bound is not None:
-            measured[names[-1]] = dict.fromkeys(measured.get(first, ()), bound - ROUNDING)
-    missing = [name for name in names if name not in measured]
-    names = [name for name in names if name in measured]
-    seeds = set.intersection(*map(set, measured.values())) if measured else set()
-    if first not in names or len(names) < 2 or not seeds or (missing and claim.relation == "decreasing"):
+    measured = {value.name: found.by_seed(value) for value in claim.values}
+    first, *others = measured
+    if claim.relation == "at least" and (bound := found.features if claim.bound == "features" else claim.bound):
+        others = ["features" if claim.bound == "features" else "bound"]
+        measured[others[0]] = dict.fromkeys(measured[first], bound - ROUNDING)
+    missing = [name for name in others if not measured[name]]
+    names = [name for name in measured if measured[name]]
+    seeds = set.intersection(*(set(measured[name]) for name in names)) if names else set()
+    chain = claim.relation == "decreasing"
+    if first not in names or len(names) < 2 or not seeds or (missing and chain):
         return Verdict("not measured")
     in_table = claim.values[0].row is not None
     means = {name: statistics.fmean(measured[name][seed] for seed in seeds) for name in names}
-    amounts = [f"{name} {mean:{'.1f' if in_table else '.3g'}}" for name, mean in means.items()]
+    amounts = {name: f"{name} {mean:{'.1f' if in_table else '.3g'}}" for name, mean in means.items()}
     sign = -1 if claim.relation == "lowest" else 1
-    chain = claim.relation == "decreasing"
     pairs = list(itertools.pairwise(names)) if chain else [(first, other) for other in names[1:]]
     margins = [min(sign * (measured[one][seed] - measured[other][seed]) for one, other in pairs) for seed in seeds]
     if chain:
-        return verdict(margins, f"claimed order: {', '.join(amounts)}")
+        return verdict(margins, f"claimed order: {', '.join(amounts.values())}")
     nearest = min(names[1:], key=lambda name: sign * (means[first] - means[name]))
-    facts = f"{amounts[0]}, {amounts[names.index(nearest)]}"
+    facts = f"{amounts[first]}, {amounts[nearest]}"
     if claim.change is not None:
         facts += f" ({means[nearest] / means[first] - 1:+.0%}; paper: {claim.change:+.0%})"
     if missing:
@@ -467,14 +450,14 @@ def verdict(differences: Sequence[float], numbers: str) -> Verdict:
     >>> str(verdict([1.0], "A 2.0, B 1.0"))
     'A 2.0, B 1.0; one seed, where it is true: inconclusive'
     """
-    signs = {difference > 0 for difference in differences}
-    truth = "true" if signs == {True} else "false"
-    if len(differences) == 1:
-        return Verdict("inconclusive", numbers, f"one seed, where it is {truth}")
-    if len(signs) > 1:
+    truth = {difference > 0 for difference in differences}
+    if len(truth) > 1:
         return Verdict("inconclusive", numbers, f"the {len(differences)} seeds disagree")
-    word: Word = "holds" if signs == {True} else "does not hold"
-    return Verdict(word, numbers, f"{truth} in each of {len(differences)} seeds")
+    holds = truth == {True}
+    if len(differences) == 1:
+        return Verdict("inconclusive", numbers, f"one seed, where it is {str(holds).lower()}")
+    word: Word = "holds" if holds else "does not hold"
+    return Verdict(word, numbers, f"{str(holds).lower()} in each of {len(differences)} seeds")
 
 
 # Tables, figures and the page.
@@ -482,24 +465,24 @@ def verdict(differences: Sequence[float], numbers: str) -> Verdict:
 
 def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
     """One line per benchmark and row; the paper's number follows every quantity."""
-    return [_table_row(one, label) for one in found for label in one.outcomes]
+    lines = []
+    for one, label in ((results, label) for results in found for label in results.outcomes):
+        numbers, paper = one.numbers(label), one.paper_values(label)
+        line = {"benchmark": one.protocol.name, "row": label, "seeds": str(len(numbers))}
+        for name in one.item.quantities:
+            values = [own[name] for own in numbers.values() if name in own]
+            line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
+            deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
+            line[f"paper {TITLES[name]}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
+        if problem := one.problems().get(label):
+            absent = len(one.outcomes[label]) - len(numbers)
+            some = f"{absent} seed{'s' * (absent > 1)} " if numbers else ""
+            line["note"] = f"{some}{problem.kind}: {problem.reason}"
+        lines.append(line)
+    return lines
 
 
-def _table_row(found: ItemResults, label: str) -> dict[str, str]:
-    numbers, paper = found.numbers(label), found.paper_values(label)
-    line = {"benchmark": found.protocol.name, "row": label, "seeds": str(len(numbers))}
-    for name in found.item.quantities:
-        values = [one[name] for one in numbers.values()]
-        line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
-        deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
-        line[f"paper {TITLES[name]}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
-    problem, absent = found.problems().get(label), len(found.outcomes[label]) - len(numbers)
-    some = f"{absent} seed{'s' * (absent > 1)} " if numbers else ""
-    return {**line, "note": f"{some}{problem.kind}: {problem.reason}"} if problem else line
-
-
-@dataclass(frozen=True)
-class Reproduced:
+class Reproduced(NamedTuple):
     """An item as far as it could be reproduced."""
 
     item: Item
@@ -507,11 +490,6 @@ class Reproduced:
     files: Sequence[Path]
     notes: Sequence[str]
     """Figures that could not be drawn, and why."""
-
-    @property
-    def measured(self) -> list[ItemResults]:
-        """The benchmarks with some number."""
-        return [one for one in self.results if any(map(one.numbers, one.outcomes))]
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
         """Rows without a number, named by benchmark and label."""
@@ -561,39 +539,34 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
     made = []
     with config.workers.reporter.progress("tables and figures", len(items)) as advance:
         for item in items:
-            made.append(_reproduced(item, [one for one in planned if one.item is item], config))
+            found = [one for one in planned if one.item is item]
+            command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
+            files, notes = [], []
+            if rows := table_rows(found):
+                codes = "; ".join(dict.fromkeys(one.code for one in found))
+                caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
+                files = write_tables(config.folder(item), rows, caption)
+            for one in found if item.study else ():
+                drawn, missing = _draw(one, config, command)
+                files += drawn
+                notes += [f"{one.protocol.name}: no figure ({missing})"] if missing else []
+            made.append(Reproduced(item, found, files, notes))
             advance(item.name)
     return made
 
 
-def _reproduced(item: Item, found: Sequence[ItemResults], config: ReproductionConfig) -> Reproduced:
-    """Write the tables and figures of an item."""
-    command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
-    files, notes = [], []
-    if rows := table_rows(found):
-        codes = "; ".join(dict.fromkeys(one.code for one in found))
-        caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
-        for ending, text in FORMATS.items():
-            files.append(config.folder(item) / f"table.{ending}")
-            write_atomically(files[-1], text(rows, caption).encode("utf-8", "backslashreplace"))
-    for one in found:
-        if item.study is None or not one.runs:
-            continue
-        try:
-            (drawn,) = analyse(
-                one.runs,
-                one.figure("csv").parent,
-                names=[item.study],
-                dataset=read_dataset(one.protocol.stream, config.workers.options),
-                reporter=config.workers.reporter,
-                command=command,
-            )
-            files += drawn.files.values()
-            missing: object = drawn.missing
-        except AdagaussError as error:
-            missing = error
-        notes += [f"{one.protocol.name}: no figure ({missing})"] if missing else []
-    return Reproduced(item, found, files, notes)
+def _draw(one: ItemResults, config: ReproductionConfig, command: str) -> tuple[Iterable[Path], object]:
+    """Draw the figure of an item; returns its files, or the reason why there are none."""
+    if not one.runs:
+        return [], ""
+    out, names = one.figure("csv").parent, [one.item.study or ""]
+    try:
+        data = read_dataset(one.protocol.stream, config.workers.options)
+        reporter = config.workers.reporter
+        (drawn,) = analyse(one.runs, out, names=names, dataset=data, reporter=reporter, command=command)
+    except AdagaussError as error:
+        return [], error
+    return drawn.files.values(), drawn.missing
 
 
 def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Path) -> None:
@@ -611,13 +584,17 @@ def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Pat
         found = Counter(row["verdict"].partition(" (")[0] for row in rows)
         return ", ".join(f"{word}: {count}" for word, count in found.most_common())
 
-    claims: dict[bool, list[dict[str, str]]] = {False: [], True: []}
-    for one in made:
-        for claim, found, checked in one.verdicts():
-            place = f"[{one.item.title}](#{_anchor(one.item.title)})"
-            word = f"{checked.word} ({checked.seeds})"
-            row = {"item": place, "claim": claim.text, "benchmark": found.protocol.name, "verdict": word}
-            claims[one.item.paper == BEYOND].append(row)
+    rows = [
+        {
+            "item": f"[{one.item.title}](#{_anchor(one.item.title)})",
+            "claim": claim.text,
+            "benchmark": found.protocol.name,
+            "verdict": f"{checked.word} ({checked.seeds})",
+        }
+        for one in made
+        for claim, found, checked in one.verdicts()
+    ]
+    beyond = {f"[{one.item.title}](#{_anchor(one.item.title)})" for one in made if one.item.paper == BEYOND}
     states = [finished_run(spec, config) for spec in distinct_runs(found for one in made for found in one.results)]
     done = [state for state in states if isinstance(state, Run)]
     loader = PackageLoader("adagauss.analysis")
@@ -628,7 +605,10 @@ def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Pat
         runs=len(states),
         finished=len(done),
         hours=sum(sum(run.cost.seconds.values()) for run in done) / 3600,
-        summaries={"## All claims": claims[False], "### Beyond the paper": claims[True]},
+        summaries={
+            "## All claims": [row for row in rows if row["item"] not in beyond],
+            "### Beyond the paper": [row for row in rows if row["item"] in beyond],
+        },
         made=made,
         beyond=BEYOND,
         **{one.__name__: one for one in (copied, counts, find_study, markdown, table_rows)},

@@ -8,18 +8,18 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import yaml
 from filelock import FileLock, Timeout
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor
 
 from adagauss.core.config import Config, import_parts
@@ -31,6 +31,7 @@ from adagauss.experiments.config import RunConfig
 from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summary
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.utils.files import IrregularFileError, YamlError, read_text, read_yaml, write_atomically
+from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_custom
 
 Counts = npt.NDArray[np.int64]
@@ -38,32 +39,19 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Matrix = tuple[tuple[float, ...], ...]
 
 
-class ProtocolFacts(Config):
-    """The tasks, their order and their scale."""
+def describe_tasks(dataset: str, sizes: Sequence[int], scale: str = "paper") -> str:
+    """Dataset and tasks, with a warning if the protocol is reduced for a CPU.
 
-    dataset: str
-    scale: str
-    tasks: tuple[int, ...]
-    """Number of classes per task."""
-    classes: tuple[tuple[str | int | float, ...], ...]
-    """Class names per task."""
-    test_images: int
-
-    @property
-    def title(self) -> str:
-        """Dataset and tasks, with a warning if the protocol is reduced for a CPU.
-
-        >>> ProtocolFacts(dataset="digits", tasks=(2, 2), scale="cpu", classes=(), test_images=0).title
-        'digits, 2 tasks, CPU scale (compare such numbers with each other only)'
-        >>> ProtocolFacts(dataset="tiny", tasks=(50, 10, 10), scale="paper", classes=(), test_images=0).title
-        'tiny, 50 classes first, then 2 tasks'
-        """
-        sizes = self.tasks
-        tasks = f"{len(sizes)} task{'s' * (len(sizes) > 1)}"
-        if len(sizes) > 1 and sizes[0] >= 2 * sizes[1]:
-            tasks = f"{sizes[0]} classes first, then {len(sizes) - 1} tasks"
-        small = ", CPU scale (compare such numbers with each other only)" if self.scale == "cpu" else ""
-        return f"{short_name(self.dataset)}, {tasks}{small}"
+    >>> describe_tasks("digits", (2, 2), "cpu")
+    'digits, 2 tasks, CPU scale (compare such numbers with each other only)'
+    >>> describe_tasks("tiny", (50, 10, 10))
+    'tiny, 50 classes first, then 2 tasks'
+    """
+    tasks = f"{len(sizes)} task{'s' * (len(sizes) > 1)}"
+    if len(sizes) > 1 and sizes[0] >= 2 * sizes[1]:
+        tasks = f"{sizes[0]} classes first, then {len(sizes) - 1} tasks"
+    small = ", CPU scale (compare such numbers with each other only)" if scale == "cpu" else ""
+    return f"{short_name(dataset)}, {tasks}{small}"
 
 
 class Cost(Config):
@@ -355,12 +343,12 @@ class Run(RunFolder):
     def labels(self) -> tuple[Label, ...]:
         """Classes in the order of learning: from the metrics of a finished run, else from its newest learner."""
         count = sum(self.sizes)
-        with suppress(ValidationError):
-            stored = ProtocolFacts.model_validate(self.read_json_or_nothing(METRICS_FILE).get("protocol"))
-            labels = tuple(itertools.chain(*stored.classes))
-            if len(labels) == count:
+        with suppress(KeyError, TypeError):  # its file may be missing or damaged
+            stored = self.read_json_or_nothing(METRICS_FILE)["protocol"]["classes"]
+            labels = tuple(itertools.chain(*stored))
+            if len(labels) == count and all(isinstance(label, str | int | float) for label in labels):
                 return labels
-        with suppress(AdagaussError):  # its file may be missing or damaged
+        with suppress(AdagaussError):
             classes = Learner.load(self.checkpoint(self.done - 1)).classes
             if len(classes) == count:
                 return tuple(classes)
@@ -440,32 +428,32 @@ class Run(RunFolder):
         }
         return Cost(**{**last.model_dump(exclude={"history"}), **times})
 
-    @cached_property
-    def protocol(self) -> ProtocolFacts:
-        """The tasks, their classes and their scale."""
-        starts = np.cumsum([0, *self.sizes])
-        return ProtocolFacts(
-            dataset=self.config.stream.dataset,
-            scale=self.config.scale,
-            tasks=self.sizes,
-            classes=tuple(self.labels[start:end] for start, end in itertools.pairwise(starts)),
-            test_images=len(self.evaluations[-1].true),
-        )
+    @property
+    def protocol(self) -> str:
+        """Dataset, planned tasks and scale in a line."""
+        return describe_tasks(self.config.stream.dataset, self.planned_sizes, self.config.scale)
+
+    @property
+    def planned_sizes(self) -> tuple[int, ...]:
+        """Number of classes of each task, as far as it is known: an unfinished task has as many as the last one."""
+        return (*self.sizes, *self.sizes[-1:] * (self.planned_tasks - self.done))
+
+    @property
+    def task_classes(self) -> tuple[tuple[Label, ...], ...]:
+        """The classes of each finished task."""
+        ends = itertools.accumulate(self.sizes)
+        return tuple(self.labels[end - size : end] for end, size in zip(ends, self.sizes, strict=True))
 
     @property
     def title(self) -> str:
         """A one-line description of the run."""
-        return f"{self.method}, seed {self.seed}: {self.protocol.title}"
+        return f"{self.method}, seed {self.seed}: {self.protocol}"
 
     @property
     def code(self) -> str:
         """Version and digest of the code that started the run."""
         release, source = self.environment.get("adagauss"), self.environment.get("source")
         return f"{release}, source {source}" if release and source else "of unknown version"
-
-    def has(self, needs: Iterable[str]) -> bool:
-        """Whether none of these quantities is missing."""
-        return not set(needs) & self.missing.keys()
 
     def table(self, name: str) -> Numbers:
         """Measured numbers by name; NaN where there are none."""
@@ -486,7 +474,13 @@ class Run(RunFolder):
             "preset": self.config.preset,
             "seed": self.seed,
             "config": self.digest,
-            "protocol": self.protocol.model_dump(),
+            "protocol": {
+                "dataset": self.config.stream.dataset,
+                "scale": self.config.scale,
+                "tasks": self.sizes,
+                "classes": self.task_classes,
+                "test_images": len(last.true),
+            },
             "metrics": self.metrics,
             "details": {
                 "accuracy": self.curve,
@@ -504,35 +498,32 @@ Results = Mapping[str, Sequence[Run]]
 """Runs of several seeds by method."""
 
 
-class SkippedRun(NamedTuple):
-    """A folder that cannot be read as a run, and the reason."""
-
-    path: Path
-    reason: str
-
-
 def open_runs(
-    paths: Sequence[Path], progress: Callable[[str], object] = lambda _: None
-) -> tuple[list[Run], list[SkippedRun]]:
-    """Read runs with their evaluations; ``progress`` is called with the name of each folder."""
-    runs: list[Run] = []
-    skipped: list[SkippedRun] = []
-    for path in paths:
-        try:
-            run = Run.open(path)
-            run.config, run.evaluations  # noqa: B018  (read now, so that damage is a reason to skip)
-            runs.append(run)
-        except AdagaussError as error:
-            skipped.append(SkippedRun(path, str(error)))
-        progress(path.name)
-    return runs, skipped
+    paths: Iterable[Path | str], *, strict: bool = False, reporter: Reporter | None = None
+) -> tuple[list[Run], dict[Path, str]]:
+    """Read runs, each once; a folder of run folders, such as ``compare`` writes, stands for those.
 
-
-def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Each of these folders once; a folder of run folders, such as ``compare`` writes, stands for those."""
-    found: dict[Path, Path] = {}
-    for path in paths:
+    Args:
+        paths: run folders, or folders that contain some.
+        strict: whether a folder that cannot be read is an error, instead of a reason in the second result.
+        reporter: shows progress.
+    """
+    folders: dict[Path, Path] = {}
+    for path in map(Path, paths):
         inner = [] if RunFolder(path).exists() else sorted(one.parent for one in path.glob("*/config.yaml"))
         for one in inner or [path]:
-            found.setdefault(one.resolve(), one)
-    return list(found.values())
+            folders.setdefault(one.resolve(), one)
+    runs: list[Run] = []
+    skipped: dict[Path, str] = {}
+    with (reporter or Reporter()).progress("reading runs", len(folders)) as advance:
+        for path in folders.values():
+            try:
+                run = Run.open(path)
+                run.config, run.evaluations  # noqa: B018  (read now, so that damage is found)
+                runs.append(run)
+            except AdagaussError as error:
+                if strict:
+                    raise
+                skipped[path] = str(error)
+            advance(path.name)
+    return runs, skipped
