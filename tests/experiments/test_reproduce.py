@@ -107,7 +107,7 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("adagauss.experiments.grid.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce.rescore", never)
     reproduce(find_items(["ablation"]), config)
-    place = "figure on the eigenvalue spectrum"
+    place = "Fig. 6"
     listed = list_lines(find_items(NAMES), config)
     assert f"spectrum: Eigenvalues with and without anti-collapse ({place}); 2 of 2 runs are finished" in listed
 

@@ -135,9 +135,8 @@ def recency(groups: Groups) -> Drawing:
     for axes, line in zip(grid, lines, strict=True):
         axes.set_ylim(bottom=0)
         axes.axhline(1, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
-        if finite := [
-            values[late][-1] for values in line.values if len(values[late]) and np.isfinite(values[late][-1])
-        ]:
+        last = np.array([values[late][-1] for values in line.values if len(values[late])])
+        if len(finite := last[np.isfinite(last)]):
             place: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "fontsize": "x-small"}
             axes.text(0.03, 0.97, f"{100 * finite.mean():.0f} % of errors", **place)
     note = "1: no bias; text: how many errors on old images are predicted as the newest task, after the last task"
@@ -300,7 +299,7 @@ def paper_rows(values: Mapping[str, float]) -> list[Row]:
     return [{"group": "paper", "quantity": quantity, "value": float(value)} for quantity, value in values.items()]
 
 
-@register_study(paper="distillation comparison")
+@register_study()
 def distillation(groups: Groups) -> Drawing:
     """Accuracy by distillation.
 
@@ -315,7 +314,7 @@ def distillation(groups: Groups) -> Drawing:
     return Drawing(figure, [*value_rows(by_variant(groups), found), *paper], note)
 
 
-@register_study(paper="β sweep with its losses")
+@register_study()
 def beta(groups: Groups) -> Drawing:
     """β of the anti-collapse loss.
 
@@ -401,7 +400,7 @@ def rank_by_task(run: Run) -> dict[str, Numbers]:
     return {name: run.by_task(function(values).double().numpy()) for name, function in RANKS.items()}
 
 
-@register_study(needs=[Quantity.MEMORY], paper="rank and inverse norm by task")
+@register_study(Quantity.MEMORY)
 def ranks(groups: Groups) -> Drawing:
     """Rank and inverse norm of memorised covariances.
 
@@ -411,7 +410,7 @@ def ranks(groups: Groups) -> Drawing:
     return draw_curves([*RANK_PANELS, inverse], lines_of(with_covariances(groups), rank_by_task), RANK_NOTE)
 
 
-@register_study(needs=[Quantity.MEMORY], paper="ranks per distillation")
+@register_study(Quantity.MEMORY)
 def ranks_by_distillation(groups: Groups) -> Drawing:
     """Ranks of memorised covariances by distillation.
 
@@ -428,7 +427,7 @@ def ranks_by_distillation(groups: Groups) -> Drawing:
     return Drawing(figure, rows, f"{RANK_NOTE}; the paper's with projected KD + L_AC: {paper} of {paper}")
 
 
-@register_study(needs=[Quantity.MEMORY], paper="eigenvalue spectrum with and without anti-collapse")
+@register_study(Quantity.MEMORY)
 def spectrum(groups: Groups) -> Drawing:
     """Eigenvalues of memorised covariances.
 
@@ -460,7 +459,7 @@ def spectrum(groups: Groups) -> Drawing:
     return Drawing(figure, rows, note)
 
 
-@register_study(needs=[Quantity.MEMORY], paper="predicted shift, class by task")
+@register_study(Quantity.MEMORY)
 def shift(groups: Groups) -> Drawing:
     """Predicted shift of the class means.
 
@@ -502,7 +501,7 @@ def shift(groups: Groups) -> Drawing:
 # Real statistics.
 
 
-@register_study(needs=[Quantity.REAL], paper="representation strength per distillation")
+@register_study(Quantity.REAL)
 def strength(groups: Groups) -> Drawing:
     """Representation strength.
 
@@ -530,7 +529,7 @@ def strength(groups: Groups) -> Drawing:
     return draw_curves(chosen, lines_of(groups, strengths), note)
 
 
-@register_study(needs=[Quantity.REAL], paper="Mahalanobis distance and mean logit by task")
+@register_study(Quantity.REAL)
 def mahalanobis(groups: Groups) -> Drawing:
     """Distance and logit of all test images by task.
 
@@ -580,7 +579,7 @@ def memory_curves(
     return Drawing(figure, rows, "; ".join(filter(None, [note, others(groups)])))
 
 
-@register_study(needs=[Quantity.REAL], paper="adaptation distances: means, covariances, symmetric KL")
+@register_study(Quantity.REAL)
 def distances(groups: Groups) -> Drawing:
     """Memorised and real statistics of old classes.
 
@@ -625,7 +624,7 @@ def against_efc(runs: Sequence[Run], quantity: str) -> float:
     return float(own / efc - 1)
 
 
-@register_study(needs=[Quantity.REAL])
+@register_study(Quantity.REAL)
 def oracle(groups: Groups) -> Drawing:
     """Accuracy with real statistics of old classes.
 
@@ -639,7 +638,7 @@ def oracle(groups: Groups) -> Drawing:
     )
 
 
-@register_study(needs=[Quantity.SHRINK], paper="shrink sweep")
+@register_study(Quantity.SHRINK)
 def shrink(groups: Groups) -> Drawing:
     """Shrinkage of stored covariances.
 
@@ -671,7 +670,7 @@ def shrink(groups: Groups) -> Drawing:
 FROZEN, NOT_ADAPTED, ADAPTED = "frozen after task 1", "trained, not adapted", "trained, adapted"
 
 
-@register_study(needs=[Quantity.REAL], paper="motivation: latent space, accuracy and KL divergence")
+@register_study(Quantity.REAL)
 def motivation(groups: Groups) -> Drawing:
     """Frozen, not adapted, adapted.
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from adagauss.analysis.rescore import (
     ALL,
-    Checkpoint,
     TestFeatures,
     Variant,
     checkpoints,
@@ -32,7 +31,8 @@ from adagauss.analysis.rescore import (
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.core.task import FitContext
+from adagauss.core.learner_state import LearnerState
+from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError, NumericalError, UnsupportedError
 from adagauss.experiments.environment import check_data
@@ -259,61 +259,70 @@ def measure_real(run: Run, dataset: Dataset, reporter: Reporter) -> Tables:
     method, stream = run.config.method, make_stream(run.config, dataset)
     runtime = Runtime(run.config.runtime, run.seed)
     first = Learner.load(run.checkpoint(0), Runtime(run.config.runtime, run.seed)).network
-    _check_size(first.extractor.size, len(stream.seen(run.done - 1)), runtime)
-    has_plain_features = getattr(method.memory, "tukey", None) is None
-    classifier = method.classifier if isinstance(method.classifier, MemoryClassifier) else None
-    by_task: defaultdict[str, list[Tensor]] = defaultdict(list)
-    followed: Banks = {}
-    matrix = torch.zeros(0, 0)
-    with reporter.progress(f"real statistics of {run.path.name}", run.done) as advance:
-        for checkpoint in checkpoints(run, stream, runtime):
-            state, now = checkpoint
-            real, tasks = real_statistics(now.network.extractor, stream, now.index, method.memory, runtime)
-            by_task["task_spectra"].append(class_spectra(tasks.select(range(now.index + 1))))
-            by_task["all_spectra"].append(class_spectra(tasks.select([ALL]))[0])
-            advance()
-            if not len(state.memory):
-                continue
-            followed = _followed(followed, matrix, checkpoint)
-            matrix = _feature_matrix(checkpoint, real)
-            found = [distances(bank, real, has_plain_features) for bank in followed.values()]
-            by_task["distances"].append(torch.stack(found, 1))
-            test = TestFeatures(now.network, stream, now.index, runtime)
-            if classifier is not None and classifier.cheap:
-                banks = {**followed, **_with_real(state.memory, real)}
-                scores = {name: test.accuracy(classifier.of_memory(bank, now)) for name, bank in banks.items()}
-                by_task["accuracy"].append(
-                    torch.tensor([scores.get(name, torch.nan) for name in BANKS], dtype=torch.float64)
-                )
-    tables = {name: _padded(found) for name, found in by_task.items()}
-    if followed and followed[OWN].covariance != "none" and has_plain_features:
-        tables |= _tables_at_the_end(followed, real, test.features, now)
-    if followed and classifier is not None:
-        real, _ = real_statistics(first.extractor, stream, now.index, method.memory, runtime)
-        scorer = classifier.of_memory(real, replace(now, network=first))
-        accuracy = TestFeatures(first, stream, now.index, runtime).accuracy(scorer)
-        ((means, covariances),) = in_plane(real, [real])
-        tables |= {"frozen_accuracy": _numbers([accuracy]), "frozen_means": means, "frozen_covariances": covariances}
-    return {f"real.{name}": table for name, table in tables.items()}
-
-
-def _check_size(size: int, classes: int, runtime: Runtime) -> None:
+    size, classes, free = first.extractor.size, len(stream.seen(run.done - 1)), runtime.free_memory
     needed = BANKS_AT_ONCE * 8 * classes * linalg.packed_size(size)
-    free = runtime.free_memory
     if size > LARGEST_COMPARED or (free is not None and needed > free):
         raise UnsupportedError(
             f"real covariances of {classes} classes of {size} features need {needed / 2**30:.1f} GiB of memory"
         )
+    has_plain_features = getattr(method.memory, "tukey", None) is None
+    classifier = method.classifier if isinstance(method.classifier, MemoryClassifier) else None
+    by_task: defaultdict[str, list[Tensor]] = defaultdict(list)
+    followed: dict[str, ClassGaussians] = {}
+    matrix = torch.zeros(0, 0)
+    with reporter.progress(f"real statistics of {run.path.name}", run.done) as advance:
+        for state, now in checkpoints(run, stream, runtime):
+            real, tasks = real_statistics(now.network.extractor, stream, now.index, method.memory, runtime)
+            by_task["task_spectra"].append(class_spectra(tasks.select(range(now.index + 1))))
+            by_task["all_spectra"].append(class_spectra(tasks.select([ALL]))[0])
+            advance()
+            own = state.memory
+            if not len(own):
+                continue
+            followed = _followed(followed, matrix, own, now)
+            matrix = _feature_matrix(state, now, real)
+            found = [distances(bank, real, has_plain_features) for bank in followed.values()]
+            by_task["distances"].append(torch.stack(found, 1))
+            test = TestFeatures(now.network, stream, now.index, runtime)
+            if classifier is not None and classifier.cheap:
+                banks = {**followed, REAL_MEANS: own.with_statistics(real.means, None)}
+                if own.covariance != "none":
+                    banks[REAL_COVARIANCES] = own.with_statistics(own.means, real.covariances)
+                    banks[REAL_BOTH] = own.with_statistics(real.means, real.covariances)
+                scores = {name: test.accuracy(classifier.of_memory(bank, now)) for name, bank in banks.items()}
+                by_task["accuracy"].append(_numbers(scores.get(name, torch.nan) for name in BANKS))
+    tables = {name: _padded(found) for name, found in by_task.items()}
+    if followed and followed[OWN].covariance != "none" and has_plain_features:
+        own = followed[OWN]
+        means, covariances = in_plane(real, [real, own, followed[UNMOVED]])
+        with torch.inference_mode():
+            logits = linalg.by_rows(HEAD.of_memory(own, now), test.features.float()).double().mean(0).cpu()
+        apart = [mean_squared_distances(own, test.features, published) for published in (True, False)]
+        tables |= {
+            "mahalanobis": torch.stack(apart),
+            "logits": logits,
+            "plane_classes": torch.tensor(drawn_classes(len(real))),
+            "plane_means": means,
+            "plane_covariances": covariances,
+        }
+    if followed and classifier is not None:
+        real, _ = real_statistics(first.extractor, stream, now.index, method.memory, runtime)
+        scorer = classifier.of_memory(real, replace(now, network=first))
+        accuracy = TestFeatures(first, stream, now.index, runtime).accuracy(scorer)
+        means, covariances = in_plane(real, [real])
+        tables |= {
+            "frozen_accuracy": _numbers([accuracy]),
+            "frozen_means": means[0],
+            "frozen_covariances": covariances[0],
+        }
+    return {f"real.{name}": table for name, table in tables.items()}
 
 
-def _followed(
-    before: Mapping[str, ClassGaussians], matrix: Tensor, checkpoint: Checkpoint
-) -> dict[str, ClassGaussians]:
+def _followed(before: Banks, matrix: Tensor, own: ClassGaussians, now: CurrentTask) -> dict[str, ClassGaussians]:
     """The memories `TRACKED` after a task, from those before it and the feature matrix of the previous task."""
-    state, now = checkpoint
-    new = state.memory.select(now.classes)
+    new = own.select(now.classes)
     if not before:
-        return {OWN: state.memory, UNMOVED: new, EFC_UPDATE: new}
+        return {OWN: own, UNMOVED: new, EFC_UPDATE: new}
     unmoved = before[UNMOVED].copy()
     unmoved.merge(new)
     # μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), as `methods.efc.EFC`, over the plain images of the task.
@@ -321,16 +330,15 @@ def _followed(
     means = before[EFC_UPDATE].means
     means = means + metric_weights(means, old, matrix, EFC().sigma) @ (current - old)
     efc = unmoved.with_statistics(torch.cat([means, new.means]), None)
-    return {OWN: state.memory, UNMOVED: unmoved, EFC_UPDATE: efc}
+    return {OWN: own, UNMOVED: unmoved, EFC_UPDATE: efc}
 
 
-def _feature_matrix(checkpoint: Checkpoint, real: ClassGaussians) -> Tensor:
+def _feature_matrix(state: LearnerState, now: CurrentTask, real: ClassGaussians) -> Tensor:
     """EFC's matrix of a task.
 
     If the method stores no outputs, linear discriminants of its own Gaussians replace them, with the covariance of the
     classes of the task.
     """
-    state, now = checkpoint
     head = state.network.head
     if head.blocks and sum(classes for classes, _ in head.sizes) == len(state.classes):
         return feature_matrix(now.features(), *head.class_parameters())
@@ -344,49 +352,23 @@ def linear_discriminants(means: Tensor, covariance: Tensor) -> tuple[Tensor, Ten
     return weight, -0.5 * (weight * means.double()).sum(1)
 
 
-def _with_real(own: ClassGaussians, real: ClassGaussians) -> Banks:
-    """The memory of the run with real means, real covariances, or both."""
-    with_means = {REAL_MEANS: own.with_statistics(real.means, None)}
-    if own.covariance == "none":
-        return with_means
-    matrices = real.covariances
-    both = own.with_statistics(real.means, matrices)
-    return {**with_means, REAL_COVARIANCES: own.with_statistics(own.means, matrices), REAL_BOTH: both}
-
-
-def _tables_at_the_end(followed: Banks, real: ClassGaussians, features: Tensor, now: FitContext) -> Tables:
-    own = followed[OWN]
-    pictures = in_plane(real, [real, own, followed[UNMOVED]])
-    means, covariances = (torch.stack(part) for part in zip(*pictures, strict=True))
-    by_class = [squared_distances_by_class(own, features, published=published) for published in (True, False)]
-    return {
-        "mahalanobis": torch.stack(by_class),
-        "logits": logits_by_class(own, features, now),
-        "plane_classes": torch.tensor(drawn_classes(len(real))),
-        "plane_means": means,
-        "plane_covariances": covariances,
-    }
-
-
 def drawn_classes(count: int) -> list[int]:
     """Places of the classes in the pictures of the latent space."""
     places: list[int] = torch.linspace(0, count - 1, min(count, DRAWN), dtype=torch.float64).round().long().tolist()
     return places
 
 
-def in_plane(real: ClassGaussians, banks: Iterable[ClassGaussians]) -> list[tuple[Tensor, Tensor]]:
-    """Means and covariances of some classes of banks, in the two principal directions between their real means."""
+def in_plane(real: ClassGaussians, banks: Sequence[ClassGaussians]) -> tuple[Tensor, Tensor]:
+    """Means and covariances of some classes by bank, in the two principal directions between their real means."""
     chosen = drawn_classes(len(real))
-    means = real.means[chosen]
-    centre = means.mean(0)
-    directions = torch.linalg.svd(means - centre, full_matrices=False)[2][:2].T
+    centred = real.means[chosen] - real.means[chosen].mean(0)
+    directions = torch.linalg.svd(centred, full_matrices=False)[2][:2].T
     some = [bank.select([bank.labels[place] for place in chosen]) for bank in banks]
-    return [
-        (((one.means - centre) @ directions).cpu(), (directions.T @ one.covariances @ directions).cpu()) for one in some
-    ]
+    means = torch.stack([(one.means - real.means[chosen].mean(0)) @ directions for one in some])
+    return means.cpu(), torch.stack([directions.T @ one.covariances @ directions for one in some]).cpu()
 
 
-def squared_distances_by_class(bank: ClassGaussians, features: Tensor, *, published: bool) -> Tensor:
+def mean_squared_distances(bank: ClassGaussians, features: Tensor, published: bool) -> Tensor:
     """(C,): mean over all images of (x − μ_c)ᵀ M_c (x − μ_c), on raw features.
 
     M_c is Σ_c⁻¹ or, as ``published``, the inverse of the correlation matrix of Σ_c + 3·mean(diag Σ_c)·I.
@@ -396,13 +378,6 @@ def squared_distances_by_class(bank: ClassGaussians, features: Tensor, *, publis
         matrices = linalg.correlation(linalg.shrink_to_identity(matrices, PUBLISHED_SHRINKAGE))
     whitening = linalg.whiten(bank.means, matrices, torch.float64)
     return linalg.by_rows(lambda some: linalg.squared_distances(some, whitening), features.double()).mean(0).cpu()
-
-
-def logits_by_class(bank: ClassGaussians, features: Tensor, now: FitContext) -> Tensor:
-    """(C,): mean over all images of the logits of a linear head trained on samples of the Gaussians."""
-    head = HEAD.of_memory(bank, now)
-    with torch.inference_mode():
-        return linalg.by_rows(head, features.float()).double().mean(0).cpu()
 
 
 # The shrink sweep.

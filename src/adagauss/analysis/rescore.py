@@ -41,12 +41,8 @@ ALL = "all"
 """All tasks together, in statistics by task."""
 
 
-Checkpoint = tuple[LearnerState, CurrentTask]
-"""The learner's state after a task, and the task itself with the networks before and after."""
-
-
-def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[Checkpoint]:
-    """Load the finished tasks of a run one after another; two networks are in memory at a time."""
+def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[tuple[LearnerState, CurrentTask]]:
+    """Load the learner's state after each finished task, and the task with the networks before and after it."""
     method = run.config.method
     before: LearnerState | None = None
     for index in range(run.done):
@@ -99,13 +95,6 @@ class TestFeatures:
         return mean([float(hits[own].mean()) for own in self._by_task])
 
 
-class _Tracked(NamedTuple):
-    """A memory that a drift has updated, and the state of the drift."""
-
-    bank: ClassGaussians
-    drift: State | None = None
-
-
 class Variant(NamedTuple):
     """The two parts that the statistics of old classes depend on."""
 
@@ -113,27 +102,17 @@ class Variant(NamedTuple):
     memory: Memory
 
 
-Update = Callable[[ClassGaussians, State | None], Moved]
-"""Moves a bank into the features of the current task, as `Drift.update`."""
+Tracked = tuple[ClassGaussians, State | None]
+"""A memory that a drift has updated, and the state of the drift."""
 
 
-def _update_of(drift: Drift, now: CurrentTask) -> Update:
+def _update_of(drift: Drift, now: CurrentTask) -> Callable[[ClassGaussians, State | None], Moved]:
     """The update of a drift in one task, for any number of memories: an adapter is trained once."""
     if not isinstance(drift, Adapter):
         return lambda bank, state: drift.update(bank, now, state)
     old, new, _ = now.pairs(drift.views)
     mapping = drift.train_map(now, old, new)
     return lambda bank, state: Moved(drift.moved(bank, now, mapping))
-
-
-def _track(tracked: _Tracked | None, update: Update | None, memory: Memory, now: CurrentTask) -> _Tracked:
-    """Update a memory by one task as `Learner.learn` does; without ``update``, classes are only added."""
-    tracked = tracked or _Tracked(memory.empty(now.network.extractor.size, now.runtime.device))
-    bank, state = tracked.bank, tracked.drift
-    if update is not None:
-        moved = update(bank, state)
-        bank, state = memory.after_drift(bank, moved.memory), moved.state
-    return _Tracked(memory.add(bank, now), state)
 
 
 Curve = tuple[float, ...]
@@ -166,7 +145,7 @@ def rescore(
     reporter = reporter or Reporter()
     runtime = Runtime(config.runtime, config.seed, reporter)
     stream = make_stream(config, dataset)
-    tracked: dict[str, _Tracked] = {}
+    tracked: dict[str, Tracked] = {}
     scorers: dict[tuple[str, str], Scorer] = {}
     curves: dict[tuple[str, str], Curve] = {}
     with reporter.progress(f"rescoring {run.path.name}", run.done) as advance:
@@ -174,15 +153,20 @@ def rescore(
             moves = not now.first and method.representation.later is not None
             drifts = dict.fromkeys(variant.drift for variant in variants.values()) if moves else ()
             updates = {drift: _update_of(drift, now) for drift in drifts}
-            for name, (drift, memory) in variants.items():
-                tracked[name] = _track(tracked.get(name), updates.get(drift), memory, now)
+            for name, (drift, memory) in variants.items():  # as `Learner.learn`
+                empty = memory.empty(now.network.extractor.size, runtime.device)
+                bank, state = tracked.get(name, (empty, None))
+                if drift in updates:
+                    moved = updates[drift](bank, state)
+                    bank, state = memory.after_drift(bank, moved.memory), moved.state
+                tracked[name] = memory.add(bank, now), state
             if oracle:
                 real, _ = real_statistics(now.network.extractor, stream, now.index, method.memory, runtime)
-                tracked[ORACLE] = _Tracked(real)
+                tracked[ORACLE] = real, None
             test = TestFeatures(now.network, stream, now.index, runtime)
             for key in product(tracked, classifiers):
                 # Every classifier is kept through all tasks: some carry sums over earlier tasks.
-                scorers[key] = classifiers[key[1]].fit(tracked[key[0]].bank, now, scorers.get(key))
+                scorers[key] = classifiers[key[1]].fit(tracked[key[0]][0], now, scorers.get(key))
                 curves[key] = (*curves.get(key, ()), test.accuracy(scorers[key]))
             advance("")
     return curves

@@ -17,6 +17,7 @@ from adagauss.core.config import KIND, flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
+from adagauss.experiments.paper import BEYOND, items
 from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.experiments.run import Run
 from adagauss.utils.files import write_atomically
@@ -47,8 +48,6 @@ class Study:
 
     name: str
     title: str
-    paper: str
-    """The figure of the paper that it repeats; empty if it has none."""
     claim: str
     """What the paper states about the figure, or what to look for."""
     needs: frozenset[Quantity]
@@ -58,21 +57,24 @@ class Study:
     def needs_images(self) -> bool:
         return any(quantity.needs_images for quantity in self.needs)
 
+    @property
+    def paper(self) -> str:
+        """The figure of the paper that it repeats; empty if it has none."""
+        return next((item.paper for item in items().values() if item.study == self.name and item.paper != BEYOND), "")
+
 
 _STUDIES: Registry[Study] = Registry("study")
 
 
-def register_study(
-    *, needs: Sequence[Quantity] = (), paper: str = ""
-) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
-    """Register a figure, so that `adagauss analyse` and the report draw it.
+def register_study(*needs: Quantity) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
+    """Register a figure and the measurements it needs, so that `adagauss analyse` and the report draw it.
 
     Its name is that of the function. The first line of the docstring is the title, and the rest the claim.
     """
 
     def register(draw: Callable[[Groups], Drawing]) -> Callable[[Groups], Drawing]:
         name, (title, _, claim) = draw.__name__.replace("_", "-"), cleandoc(draw.__doc__ or "").partition("\n\n")
-        study = Study(name, title.rstrip("."), paper, " ".join(claim.split()), frozenset(needs), draw)
+        study = Study(name, title.rstrip("."), " ".join(claim.split()), frozenset(needs), draw)
         _STUDIES.register(name, study, by=draw)
         return draw
 

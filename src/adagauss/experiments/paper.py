@@ -7,6 +7,7 @@ tables and figures. A run that two items need is made once.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,6 +31,7 @@ Summary = Literal["mean", "first", "last", "min", "spread"]
 Relation = Literal["highest", "lowest", "decreasing", "at least", "rising", "falling"]
 BEYOND = "beyond the paper"
 """The place of items that the paper does not have."""
+PLACE = re.compile(r"(Fig\.|Table) (\d+)")
 ALL = "all"
 
 
@@ -118,7 +120,11 @@ class Item:
     """The columns of its table."""
     deviations: Mapping[Size, str] = field(default_factory=dict)
     """How the item differs from the paper's at a scale, and why."""
-    alias: str = ""
+
+    @property
+    def aliases(self) -> list[str]:
+        """The numbers of its tables and figures in the paper, such as ``fig5``."""
+        return [kind.strip(".").lower() + number for kind, number in PLACE.findall(self.paper)]
 
 
 @dataclass(frozen=True)
@@ -187,18 +193,17 @@ def _item(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_items(names: Sequence[str]) -> list[Item]:
-    """Items by name or figure number; ``all`` for every one.
+    """Items by name, or by a number of the paper; ``all`` for every one.
 
-    >>> [item.name for item in find_items(["fig3", "ranks", "ablation"])]
-    ['ranks', 'ablation']
+    >>> [item.name for item in find_items(["fig3", "ranks", "ablation", "table5", "fig10"])]
+    ['ranks', 'ablation', 'table1', 'distances']
     """
-    known = {**items(), **{item.alias: item for item in items().values() if item.alias}}
+    known = items() | {alias: item for item in items().values() for alias in item.aliases}
     found: dict[str, Item] = {}
     for name in names:
         if name != ALL and name not in known:
             raise unknown_name("table or figure", name, [*known, ALL])
-        for item in items().values() if name == ALL else [known[name]]:
-            found[item.name] = item
+        found |= items() if name == ALL else {known[name].name: known[name]}
     return list(found.values())
 
 
