@@ -28,7 +28,7 @@ def test_the_list_fits_a_terminal_and_names_missing_data(
     ("words", "message"),
     [
         ((), "name what to reproduce"),
-        (("table9",), "did you mean 'table"),
+        (("table10",), "did you mean 'table"),
         (("table1", "--scale", "gpu"), "unknown scale 'gpu'"),
         (("table1", "--seeds", "one"), "--seeds takes numbers"),
     ],

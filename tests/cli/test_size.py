@@ -6,7 +6,7 @@ import typer.main
 
 from adagauss.cli import app
 
-MOST_COMMANDS, MOST_OPTIONS = 17, 115
+MOST_COMMANDS, MOST_OPTIONS = 17, 120
 
 
 def test_there_are_few_commands_and_options() -> None:

@@ -103,6 +103,8 @@ def test_the_papers_numbers_are_those_of_the_row(planned: dict[str, list[ItemRes
 def test_items_are_found_by_name_and_number_and_an_unknown_name_gets_a_suggestion() -> None:
     assert [item.name for item in find_items(["fig3", "ablation", "ranks"])] == ["ranks", "ablation"]
     assert find_items(["all"]) == list(items().values())
+    numbers = [f"table{number}" for number in range(1, 10)] + [f"fig{number}" for number in range(1, 13)]
+    assert all(len(find_items([number])) == 1 for number in numbers), "every table and figure of the paper"
     with pytest.raises(ConfigError, match="did you mean 'ablation'"):
         find_items(["ablations"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +15,14 @@ import typer
 from adagauss.cli import output
 from adagauss.cli.options import (
     RESEARCH,
+    TASK_SETTINGS,
     DataRoot,
     DatasetName,
     Device,
     EngineName,
     Epochs,
     Experiment,
+    FirstTasks,
     Jobs,
     LoggerName,
     Preset,
@@ -36,6 +38,8 @@ from adagauss.cli.options import (
     parse_numbers,
     parse_settings,
     read_options,
+    section,
+    workers,
 )
 from adagauss.cli.output import drawing, labelled, say, stoppable, table, warn
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
@@ -161,10 +165,8 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     folder = RunFolder(given["out"]) if given["resume"] and given["out"] is not None else None
     if folder is not None and not folder.exists():
         raise CheckpointError(f"{given['out']} holds no run to resume: it has no config.yaml")
-    if folder is not None and not given_options(context) - NOT_CONFIGURATION:
-        config = folder.config
-    else:
-        config = Experiment.of(context).config(given)
+    only_resumed = folder is not None and not given_options(context) - NOT_CONFIGURATION
+    config = folder.config if folder is not None and only_resumed else Experiment.of(context).config(given)
     Runtime(config.runtime).check()
     check_devices(given["devices"], config.runtime)
     data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
@@ -180,6 +182,8 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     "adagauss compare --methods adagauss,finetune --dataset digits",
     "adagauss compare --methods all --seeds 0,1,2 --protocol cifar100-10 --scale cpu --out runs/cifar",
     "adagauss compare --methods adagauss,efc,lwf --dataset digits --jobs 2",
+    "adagauss compare -m adagauss,lwf -P cifar100-10 -s stream.class_order=3 -s runtime.precision=bf16-mixed",
+    "adagauss compare -m adagauss,efc -P cifar100-10 --preset paper --first-tasks 3",
 )
 def compare(
     context: typer.Context,
@@ -197,7 +201,11 @@ def compare(
         ),
     ] = "own",
     epochs: Epochs = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, e.g. paper.")
+    ] = None,
     settings: Settings = None,
+    only_first: FirstTasks = None,
     jobs: Jobs = None,
     engine_name: EngineName = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
@@ -212,15 +220,13 @@ def compare(
     same. Settings given with --set apply to the methods that have them.
     """
     from adagauss.analysis.studies import analyse as draw
-    from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
-    from adagauss.experiments.engines import open_executor
-    from adagauss.experiments.grid import Workers, run_grid
-    from adagauss.utils.files import write_atomically
+    from adagauss.analysis.tables import comparison_caption, comparison_rows, write_tables
+    from adagauss.experiments.grid import run_grid
 
     chosen = Experiment.of(context)
     with (
         stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"),
-        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
+        workers(context, out, chosen.data) as opened,
     ):
         results, failures = run_grid(
             methods,
@@ -229,16 +235,15 @@ def compare(
             out,
             protocol=chosen.protocol,
             recipe=recipe,
+            preset=preset,
             epochs=epochs,
             settings=chosen.settings,
             runtime=chosen.runtime,
-            workers=Workers(executor, jobs, chosen.data, chosen.reporter),
+            workers=opened,
             logger=logger,
         )
     rows = comparison_rows(results)
-    caption = comparison_caption(results, f"recipe: {recipe}")
-    for ending, written in FORMATS.items():
-        write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
+    write_tables(out, rows, comparison_caption(results, f"recipe: {recipe}"))
     output.show_results(results, rows)
     say(f"Tables: {out}/table.md, table.tex, table.csv")
     with drawing(f"the runs are complete in {out}, and the same command draws them again"):
@@ -308,8 +313,6 @@ def tune(
     """
     import yaml
 
-    from adagauss.experiments.engines import open_executor
-    from adagauss.experiments.grid import Workers
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import Range, Search
     from adagauss.experiments.tune import tune as search_settings
@@ -322,10 +325,9 @@ def tune(
     out = out or Path("runs") / "tune" / method
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
-        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
+        workers(context, out, chosen.data, AT_ONCE) as opened,
     ):
-        workers = Workers(executor, jobs or AT_ONCE, chosen.data, chosen.reporter)
-        tuned = search_settings(search, out, trials=trials, workers=workers)
+        tuned = search_settings(search, out, trials=trials, workers=opened)
     rows = [
         (one.number, STATES[one.state.name], f"{100 * one.value:.1f}" if one.value else "", _as_options(one.params))
         for one in tuned[:SHOWN]
@@ -516,10 +518,12 @@ def report(
 @command(
     RESEARCH,
     "adagauss reproduce --list --scale cpu",
-    "adagauss reproduce ablation fig3 --scale cpu --seeds 0",
+    "adagauss reproduce table3 fig8 --scale cpu --seeds 0",
+    "adagauss reproduce fig4 --scale cpu --first-tasks 5 --set stream.class_order=3 --set runtime.precision=bf16-mixed",
     "adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2",
 )
 def reproduce(
+    context: typer.Context,
     what: Annotated[
         list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
     ] = None,
@@ -542,6 +546,11 @@ def reproduce(
         Path | None,
         typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
     ] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, instead of the default.")
+    ] = None,
+    settings: Settings = None,
+    only_first: FirstTasks = None,
     page: Annotated[
         Path | None, typer.Option("--page", help="Also write a Markdown page on all claims, e.g. results/paper.md.")
     ] = None,
@@ -559,24 +568,31 @@ def reproduce(
     """
     from adagauss.data.dataset import ReadOptions
     from adagauss.experiments import reproduce as reproduction
-    from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import Workers
     from adagauss.experiments.paper import SCALES, find_items
     from adagauss.utils.runtime import RuntimeConfig
 
     if not what and not show_list:
-        raise ConfigError("name what to reproduce, e.g. `adagauss reproduce ablation`; --list shows all names")
+        raise ConfigError("name what to reproduce, e.g. `adagauss reproduce table3`; --list shows all names")
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     items = find_items(what or ["all"])
     reporter = reporter_for(quiet)
+    changed = parse_settings(settings)
+    if chosen := [key for key in changed if key in {f"stream.{name}" for name in TASK_SETTINGS}]:
+        raise ConfigError(f"--set {chosen[0]}: every table has its own tasks; --first-tasks makes them fewer")
+    data = ReadOptions(root=data_root, reporter=reporter)
     config = reproduction.ReproductionConfig(
         SCALES[scale],
         out,
-        Workers(options=ReadOptions(root=data_root, reporter=reporter), reporter=reporter),
-        tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
-        RuntimeConfig.of({"device": device}, "runtime."),
-        weights.absolute() if weights else None,
+        Workers(options=data, reporter=reporter),
+        seeds=tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
+        stream=section(changed, "stream"),
+        runtime=RuntimeConfig.of({"device": device, **section(changed, "runtime")}, "runtime."),
+        preset=preset,
+        settings=changed,
+        first_tasks=only_first,
+        weights=weights.absolute() if weights else None,
     )
     if show_list:
         for line in reproduction.list_lines(items, config):
@@ -584,9 +600,9 @@ def reproduce(
         return
     with (
         stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
-        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
+        workers(context, out, data) as opened,
     ):
-        config = replace(config, workers=replace(config.workers, executor=executor, most=jobs))
+        config = replace(config, workers=opened)
         made = reproduction.reproduce(items, config, run=not finished)
     for one in made:
         for found in one.results:
@@ -607,8 +623,7 @@ def reproduce(
 
 # --------------------------------------------------------------------------------------------------------- list
 
-Listing = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Headings and rows."""
+KINDS = ("methods", "protocols", "backbones", "datasets", "metrics", "figures")
 
 
 @command(
@@ -629,16 +644,8 @@ def list_command(
     data_root: DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets, metrics or figures; show one method with its settings."""
-    listings: dict[str, Callable[[], Listing]] = {
-        "methods": _methods,
-        "protocols": _protocols,
-        "backbones": _backbones,
-        "datasets": lambda: _datasets(data_root),
-        "metrics": _metrics,
-        "figures": _figures,
-    }
-    if kind not in listings:
-        raise unknown_name("kind", kind, listings)
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
     if fetch and kind != "datasets":
         raise ConfigError("--fetch is for `adagauss list datasets`")
     if kind == "methods" and name is not None:
@@ -651,65 +658,51 @@ def list_command(
         with stoppable(f"{fetch} is not complete: the same command starts the download again"):
             say(f"{fetch} is at {download(fetch, data_root, reporter=reporter_for())}")
     else:
-        heads, rows = listings[kind]()
+        heads, rows = _listing(kind, data_root)
         say(*table(heads, rows, wrap=True))
 
 
-def _methods() -> Listing:
-    from adagauss.methods import methods
-
-    infos = sorted(methods().values(), key=lambda info: info.family)
-    return ("method", "family", "paper", "recipe of"), [
-        (info.name, info.family, info.paper.partition(", arXiv")[0].partition(";")[0], info.recipe) for info in infos
-    ]
-
-
-def _protocols() -> Listing:
-    from adagauss.experiments.protocols import PROTOCOLS, protocol
-
-    rows = []
-    for name, chosen in PROTOCOLS.items():
-        stream = chosen.stream
-        tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
-        order = "by seed" if stream.class_order else "fixed"
-        networks = [one.settings["backbone.name"] for one in (chosen, protocol(name, "cpu"))]
-        scales = "paper, cpu" + ", few" * (not chosen.needs_weights) + ", fast" * bool(chosen.fast)
-        rows.append((name, tasks, order, *networks, scales))
-    return ("protocol", "tasks", "order", "network", "network, cpu", "--scale"), rows
-
-
-def _metrics() -> Listing:
-    from adagauss.experiments.metrics import METRICS
-
-    return ("metric", "title", "better"), [(metric.name, metric.title, metric.better) for metric in METRICS]
-
-
-def _figures() -> Listing:
+def _listing(kind: str, data_root: Path) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """Headings and rows."""
     from adagauss.analysis.studies import studies
-
-    rows = [(one.name, "images" if one.needs_images else "", one.title) for one in studies().values()]
-    return ("figure", "needs", "shows"), rows
-
-
-def _backbones() -> Listing:
     from adagauss.backbones import backbones
     from adagauss.backbones.registry import backbone_info
-
-    known = {**backbones(), "timm:NAME": backbone_info("timm:NAME")}
-    rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
-    return ("backbone.name", "network", "installed"), rows
-
-
-def _datasets(data_root: Path) -> Listing:
     from adagauss.data.dataset import datasets
+    from adagauss.experiments.metrics import METRICS
+    from adagauss.experiments.protocols import PROTOCOLS, protocol
+    from adagauss.methods import methods
 
-    rows = []
-    for info in datasets().values():
-        present = "yes" if info.present(data_root) else "no (fetch)" if info.downloads else "no"
-        place = f"in {info.folder}/; " if info.folder else ""
-        about = f"{info.title}; {info.images}; {place}licence: {info.licence}"
-        rows.append((info.name, "-" if info.takes_path else present, info.classes or "any", about))
-    return ("dataset", "present", "classes", "images, folder and licence"), rows
+    rows: list[Sequence[object]] = []
+    match kind:
+        case "methods":
+            for info in sorted(methods().values(), key=lambda info: info.family):
+                paper = info.paper.partition(", arXiv")[0].partition(";")[0]
+                rows.append((info.name, info.family, paper, info.recipe))
+            return ("method", "family", "paper", "recipe of"), rows
+        case "protocols":
+            for name, chosen in PROTOCOLS.items():
+                stream = chosen.stream
+                tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
+                order = "by seed" if stream.class_order else "fixed"
+                networks = [one.settings["backbone.name"] for one in (chosen, protocol(name, "cpu"))]
+                scales = "paper, cpu" + ", few" * (not chosen.needs_weights) + ", fast" * bool(chosen.fast)
+                rows.append((name, tasks, order, *networks, scales))
+            return ("protocol", "tasks", "order", "network", "network, cpu", "--scale"), rows
+        case "backbones":
+            known = {**backbones(), "timm:NAME": backbone_info("timm:NAME")}
+            rows += [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
+            return ("backbone.name", "network", "installed"), rows
+        case "datasets":
+            for one in datasets().values():
+                present = "yes" if one.present(data_root) else "no (fetch)" if one.downloads else "no"
+                place = f"in {one.folder}/; " if one.folder else ""
+                about = f"{one.title}; {one.images}; {place}licence: {one.licence}"
+                rows.append((one.name, "-" if one.takes_path else present, one.classes or "any", about))
+            return ("dataset", "present", "classes", "images, folder and licence"), rows
+        case "metrics":
+            return ("metric", "title", "better"), [(one.name, one.title, one.better) for one in METRICS]
+    rows += [(study.name, "images" if study.needs_images else "", study.title) for study in studies().values()]
+    return ("figure", "needs", "shows"), rows
 
 
 def _show_method(name: str, preset: str | None, protocol: str | None) -> None:

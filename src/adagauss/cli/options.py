@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
     from adagauss.experiments.config import RunConfig
+    from adagauss.experiments.grid import Workers
     from adagauss.experiments.protocols import Protocol
     from adagauss.utils.progress import Reporter
     from adagauss.utils.runtime import RuntimeConfig
@@ -57,6 +59,10 @@ ProtocolName = Annotated[
 ProtocolScale = Annotated[
     str | None,
     typer.Option("--scale", help="paper; cpu: small network, few epochs; few: also 2 classes a task; fast: an hour."),
+]
+FirstTasks = Annotated[
+    int | None,
+    typer.Option("--first-tasks", min=1, help="Only this many first tasks, and their classes."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
@@ -118,11 +124,6 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
 
 
-def option_name(context: typer.Context, parameter: str) -> str:
-    """The option of a parameter, e.g. ``--skip-bad``."""
-    return next(one.opts[0] for one in context.command.params if one.name == parameter)
-
-
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
     from adagauss.utils.files import YamlError, parse_yaml
@@ -167,6 +168,10 @@ def settings_file(path: Path | None) -> dict[str, Any]:
     return flatten(data)
 
 
+TASK_SETTINGS = ("dataset", "tasks", "first", "sizes", "classes")
+"""Settings of the stream that a protocol chooses; ``--set`` changes the others."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What the options of `run`, `compare` and `tune` choose: tasks, settings of methods, and how to compute."""
@@ -182,28 +187,34 @@ class Experiment:
     @classmethod
     def of(cls, context: typer.Context) -> Experiment:
         """Read the options of a command, and raise if two of them contradict each other."""
+        from adagauss.core.config import plain
         from adagauss.data.stream import StreamConfig
-        from adagauss.experiments.protocols import protocol
+        from adagauss.experiments.protocols import first_tasks, protocol
         from adagauss.utils.runtime import RuntimeConfig
 
         given = context.params
         settings = {**settings_file(given.get("config")), **parse_settings(given["settings"])}
-        sections: dict[str, dict[str, Any]] = {}
-        for section in ("stream", "runtime"):
-            keys = [key for key in settings if key.startswith(f"{section}.")]
-            sections[section] = {key.partition(".")[2]: settings.pop(key) for key in keys}
+        changes, runtime = section(settings, "stream"), section(settings, "runtime")
         chosen = protocol(given["protocol"], given["scale"]) if given["protocol"] else None
         if chosen is None:
-            options = {"dataset": dataset_name(given["dataset"]), **task_settings(given["tasks"])}
-            stream = StreamConfig.of({**options, **sections["stream"]}, where="stream.")
+            tasks = {"dataset": dataset_name(given["dataset"]), **task_settings(given["tasks"])}
+            stream = StreamConfig.of({**tasks, **changes}, where="stream.")
         else:
-            stream = chosen.stream
             both = [f"--{name}" for name in ("dataset", "tasks") if name in given_options(context)]
-            if both := [*both, *(f"--set stream.{name}" for name in sections["stream"])]:
+            if both := [*both, *(f"--set stream.{name}" for name in changes if name in TASK_SETTINGS)]:
                 raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
-        runtime = RuntimeConfig.of({"device": given["device"], **sections["runtime"]}, "runtime.")
+            stream = StreamConfig.of({**plain(chosen.stream), **changes}, where="stream.")
+        if given.get("only_first"):
+            stream = first_tasks(stream, given["only_first"])
         reporter = reporter_for(given["quiet"])
-        return cls(chosen, stream, settings, runtime, read_options(given["data_root"], stream, reporter), reporter)
+        return cls(
+            chosen,
+            stream,
+            settings,
+            RuntimeConfig.of({"device": given["device"], **runtime}, "runtime."),
+            read_options(given["data_root"], stream, reporter),
+            reporter,
+        )
 
     def config(self, given: Mapping[str, Any]) -> RunConfig:
         """The configuration of a run of the given method, preset, epochs and seed."""
@@ -222,6 +233,24 @@ class Experiment:
         if self.protocol is not None:
             self.protocol.check_weights(config.method)
         return config
+
+
+@contextmanager
+def workers(context: typer.Context, out: Path, data: ReadOptions, most: int | None = None) -> Iterator[Workers]:
+    """Open the engine that ``--engine`` and ``--jobs`` choose; ``most`` runs at a time without ``--jobs``."""
+    from adagauss.experiments.engines import open_executor
+    from adagauss.experiments.grid import Workers
+
+    given = context.params
+    gpus = int(given["device"].startswith("cuda"))
+    with open_executor(out, given["engine_name"], jobs=given["jobs"], gpus=gpus) as executor:
+        yield Workers(executor, given["jobs"] or most, data, data.reporter)
+
+
+def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take the settings of a section, such as ``stream``, out of all settings."""
+    keys = [key for key in settings if key.startswith(f"{name}.")]
+    return {key.partition(".")[2]: settings.pop(key) for key in keys}
 
 
 def task_settings(text: str) -> dict[str, Any]:

@@ -244,6 +244,7 @@ def run_grid(
     *,
     protocol: Protocol | None = None,
     recipe: str = "own",
+    preset: str | None = None,
     epochs: int | None = None,
     settings: Mapping[str, Any] | None = None,
     runtime: RuntimeConfig | None = None,
@@ -262,6 +263,8 @@ def run_grid(
     for key in settings or {}:
         if not any(key in keys for keys in known.values()):
             raise unknown_name("setting", key, set().union(*known.values()))
+    if preset and not any(preset in method_info(name).presets for name in known):
+        raise unknown_name("preset", preset, {one for name in known for one in method_info(name).presets})
     specs: list[RunSpec] = []
     failures: dict[str, AdagaussError] = {}
     for name, keys in known.items():
@@ -269,7 +272,8 @@ def run_grid(
             config = make_config(
                 name,
                 stream,
-                # Settings of a grid apply only to the methods that have them.
+                # Settings of a grid, and its preset, apply only to the methods that have them.
+                preset=preset if preset in method_info(name).presets else None,
                 settings={key: value for key, value in (settings or {}).items() if key in keys},
                 recipe=recipe_of(method_info(name).name, recipe),
                 epochs=epochs,

@@ -11,7 +11,8 @@ import yaml
 
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer
-from adagauss.data.stream import StreamConfig
+from adagauss.data.dataset import dataset_info
+from adagauss.data.stream import StreamConfig, task_sizes
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
 
@@ -133,3 +134,20 @@ def protocol(name: str, scale: str | None = None) -> Protocol:
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
     return PROTOCOLS[name] if scale in (None, "paper") else PROTOCOLS[name].at(scale)
+
+
+def first_tasks(stream: StreamConfig, count: int) -> StreamConfig:
+    """The first tasks of a stream, with the same classes.
+
+    >>> first_tasks(StreamConfig(dataset="cifar100", tasks=10), 3).sizes
+    (10, 10, 10)
+    """
+    classes = stream.classes or dataset_info(stream.dataset).classes
+    if not (stream.sizes or classes):
+        raise ConfigError(
+            f"{stream.dataset} has any number of classes: choose the first ones with --set stream.classes"
+        )
+    sizes = tuple(stream.sizes or task_sizes(classes or 0, stream.tasks, stream.first))
+    if count > len(sizes):
+        raise ConfigError(f"--first-tasks {count}: the stream has {len(sizes)} tasks; choose fewer")
+    return stream.with_changes(sizes=sizes[:count], classes=sum(sizes[:count]))

@@ -16,7 +16,7 @@ import shutil
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,16 +28,16 @@ from adagauss.analysis.rescore import Variant, rescore
 from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import Spread, markdown, write_tables
 from adagauss.backbones.registry import backbone_info
-from adagauss.core.config import Layer, plain, resolve
+from adagauss.core.config import Layer, flatten, plain, resolve
 from adagauss.data.dataset import dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.grid import RunSpec, Workers, read_dataset, recipe_of, run_specs
 from adagauss.experiments.metrics import METRICS, mean
 from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, Summary, Value, paper_row
-from adagauss.experiments.protocols import Protocol
+from adagauss.experiments.protocols import Protocol, first_tasks
 from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
-from adagauss.methods import Method
+from adagauss.methods import Method, make_method, method_info
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import read_text, write_atomically
 from adagauss.utils.runtime import RuntimeConfig
@@ -65,7 +65,15 @@ class ReproductionConfig:
     workers: Workers = field(default_factory=Workers)
     seeds: tuple[int, ...] | None = None
     """Seeds of every row; None takes those of the scale and its benchmarks."""
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the stream of every benchmark, such as the class order."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    preset: str | None = None
+    """Preset of the methods that have it."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of every method that has these settings."""
+    first_tasks: int | None = None
+    """How many tasks are run; None for all."""
     weights: Path | None = None
     """Weights of ResNet-18 for the protocols that start from them."""
     failures: dict[str, str] = field(default_factory=dict)
@@ -75,6 +83,20 @@ class ReproductionConfig:
     def runs(self) -> Path:
         """Folder of the runs of all scales, named as `adagauss compare` names them."""
         return self.out / "cells"
+
+    def protocol(self, name: str) -> Protocol:
+        """The protocol of a benchmark at this scale, with the changes of the stream."""
+        found = self.scale.find(name)
+        stream = found.stream.with_changes(**self.stream)
+        return replace(found, stream=first_tasks(stream, self.first_tasks) if self.first_tasks else stream)
+
+    @property
+    def changes(self) -> list[str]:
+        """How this reproduction differs from the scale, for captions."""
+        found = {f"stream.{key}": value for key, value in self.stream.items()} | dict(self.settings)
+        found |= {"preset": self.preset} if self.preset else {}
+        found |= {"first tasks": self.first_tasks} if self.first_tasks else {}
+        return [f"changed: {', '.join(f'{key}={value}' for key, value in found.items())}"] if found else []
 
     def folder(self, item: Item) -> Path:
         """Folder of the tables and figures of an item."""
@@ -114,7 +136,7 @@ class ItemResults:
     @cached_property
     def protocol(self) -> Protocol:
         """The protocol at this scale."""
-        return self.config.scale.find(self.benchmark.protocol)
+        return self.config.protocol(self.benchmark.protocol)
 
     @cached_property
     def outcomes(self) -> Mapping[str, Mapping[int, Numbers | Problem]]:
@@ -222,11 +244,12 @@ def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]
 
 def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str] | Problem:
     """The configuration of a row and a digest of its changed parts, or why it cannot be run here."""
-    protocol = config.scale.find(protocol_name)
+    protocol = config.protocol(protocol_name)
     dataset = dataset_info(protocol.stream.dataset)
     if not dataset.present(config.workers.options.root):
         return Problem("unavailable", f"{dataset.title} is not in {config.workers.options.root / dataset.folder}")
-    settings = dict(row.settings)
+    known = flatten(plain(make_method(row.method))).keys()
+    settings = {**row.settings, **{key: value for key, value in config.settings.items() if key in known}}
     if protocol.needs_weights and "backbone.name" not in settings:
         if config.weights is None:
             return Problem("unavailable", "needs torchvision's weights of ResNet-18: --weights resnet18-f37072fd.pth")
@@ -235,6 +258,7 @@ def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tup
         made = make_config(
             row.method,
             protocol.stream,
+            preset=config.preset if config.preset in method_info(row.method).presets else None,
             settings=settings,
             recipe=recipe_of(row.method, config.scale.recipe),
             runtime=config.runtime,
@@ -544,7 +568,7 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
             files, notes = [], []
             if rows := table_rows(found):
                 codes = "; ".join(dict.fromkeys(one.code for one in found))
-                caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
+                caption = "; ".join([item.title, config.scale.note, *config.changes, codes, command])
                 files = write_tables(config.folder(item), rows, caption)
             for one in found if item.study else ():
                 drawn, missing = _draw(one, config, command)
