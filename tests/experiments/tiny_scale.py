@@ -23,4 +23,4 @@ def tiny_protocol(name: str) -> Protocol:
     return Protocol(f"{name}-tiny", stream, SETTINGS, scale="cpu")
 
 
-TINY = Scale("tiny", "cpu", (0,), "shared", tiny_protocol, "four digits")
+TINY = Scale("tiny", (0,), "cpu", "shared", tiny_protocol, "four digits")

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
+from importlib import resources
 
 from adagauss.cli.output import warn
 
-COMMANDS = {
-    "backbones": "list backbones",
-    "datasets": "list datasets",
-    "demo": "compare --methods adagauss,finetune",
-    "gather": "teach",
-    "merge": "teach",
-    "methods": "list methods",
-    "protocols": "list protocols",
-    "replay": "rescore",
-}
-OPTIONS = {
-    "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
-    "--classes": "--set stream.classes={}",
-    "--compile": "--set runtime.compile=true",
-    "--dask": "--engine dask={}",
-    "--first": "--set stream.first={}",
-    "--join": "--merge",
-    "--log": "--logger {}",
-    "--precision": "--set runtime.precision={}",
-    "--ray": "--engine ray={}",
-    "--sizes": "--tasks {}",
-    "--slurm": "--engine slurm={}",
-    "--train-blocks": "--set backbone.train_blocks={}",
-    "compare --image-size": "--set stream.image_size={}",
-    "compare --skip-bad": "--set stream.skip_bad_images=true",
-    "rescore --like": "--parts-from {}",
-    "rescore -l": "--parts-from {}",
-    "run --class-order": "--set stream.class_order={}",
-    "run --image-size": "--set stream.image_size={}",
-    "run --skip-bad": "--set stream.skip_bad_images=true",
-    "teach --epochs": "--set representation.first.epochs={0} --set representation.later.epochs={0}",
-    "teach --like": "--features-from {}",
-    "tune --image-size": "--set stream.image_size={}",
-    "tune --skip-bad": "--set stream.skip_bad_images=true",
-}
+_NAMES = json.loads(resources.files("adagauss.cli").joinpath("old_names.json").read_text(encoding="utf-8"))
+COMMANDS: dict[str, str] = _NAMES["commands"]
+OPTIONS: dict[str, str] = _NAMES["options"]
 """Old options, of all commands or of one; the value replaces the braces."""
 
 

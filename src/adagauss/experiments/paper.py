@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -132,33 +132,17 @@ class Scale:
     """A scale of the reproduction: protocols, seeds and the training recipe."""
 
     name: str
-    size: Size
     seeds: tuple[int, ...]
     """Seeds of a row, unless a benchmark takes fewer."""
+    size: Size
     recipe: str
     """Recipe of all methods, see `adagauss.experiments.grid`."""
     find: Callable[[str], Protocol]
     """The protocol of a benchmark at this scale, by the benchmark's name in the paper."""
     note: str
     """How the numbers compare with the paper's; part of every caption."""
-
-    @property
-    def about(self) -> str:
-        """How the scale was chosen: a paragraph of the Markdown page."""
-        return str(_resource("paper_items.yaml").get(f"about_{self.name}", ""))
-
-
-SCALES = {
-    "paper": Scale("paper", "paper", (0, 1, 2, 3, 4), "own", protocol, "the paper's scale"),
-    "cpu": Scale(
-        "cpu",
-        "cpu",
-        (0, 1, 2),
-        "short",
-        lambda name: protocol(name, "few"),
-        "CPU scale, the same recipe for all methods: compare the order with the paper's, not the numbers",
-    ),
-}
+    about: str = ""
+    """How the scale was chosen: a paragraph of the Markdown page."""
 
 
 @cache
@@ -168,10 +152,17 @@ def _resource(name: str) -> dict[str, Any]:
     return data
 
 
+ITEMS = _resource("paper_items.yaml")
+SCALES = {
+    name: Scale(name, tuple(facts.pop("seeds")), find=partial(protocol, scale=facts.pop("protocols")), **facts)
+    for name, facts in ((name, dict(facts)) for name, facts in ITEMS["scales"].items())
+}
+
+
 @cache
 def items() -> dict[str, Item]:
     """All items by name."""
-    found = TypeAdapter(list[Item]).validate_python([_item(entry) for entry in _resource("paper_items.yaml")["items"]])
+    found = TypeAdapter(list[Item]).validate_python([_item(entry) for entry in ITEMS["items"]])
     return {item.name: item for item in found}
 
 
@@ -209,16 +200,6 @@ def find_items(names: Sequence[str]) -> list[Item]:
 
 # The paper's own numbers.
 
-DATASETS = {
-    "cifar100": "CIFAR-100",
-    "tiny": "TinyImageNet",
-    "imagenet-subset-seed1993": "ImageNet-Subset",
-    "cub": "CUB200",
-    "aircraft": "FGVCAircraft",
-}
-FROM_EFC = {"EWC", "LwF", "PASS", "FeTrIL", "SSRE", "EFC"}
-"""Rows copied from EFC's tables, whose ImageNet-Subset has other classes than that of AdaGauss."""
-TITLES = {"adagauss-linear": "AdaGauss (lin. head)"}
 CHOSEN = {USER, "epochs", "shared recipe"}
 """Origins of settings that neither the method nor its data or protocol imply."""
 
@@ -241,7 +222,7 @@ def published(run: Run) -> Published | None:
     if chosen is None or changed or from_file != chosen.needs_weights or not run.finished:
         return None
     tables = ("half_dataset",) if config.stream.first else ("main_from_scratch_mean", "finegrained_mean")
-    title = TITLES.get(run.method, method_info(run.method).title)
+    title = ITEMS["titles"].get(run.method, method_info(run.method).title)
     row = paper_row(tables, config.stream, {"method": title})
     return Published(row["a_last"], row["a_inc"]) if row else None
 
@@ -253,13 +234,17 @@ def paper_row(tables: Sequence[str], stream: StreamConfig, facts: Mapping[str, A
     >>> row and row["a_last"]
     41.1
     """
-    if not facts or stream.dataset not in DATASETS:
+    if not facts or stream.dataset not in ITEMS["datasets"]:
         return None
     # T of the paper does not count a first task with half of the classes.
-    expected = {"dataset": DATASETS[stream.dataset], "tasks": stream.tasks - (stream.first is not None), **facts}
+    expected = {
+        "dataset": ITEMS["datasets"][stream.dataset],
+        "tasks": stream.tasks - (stream.first is not None),
+        **facts,
+    }
     for table, row in product(tables, _resource("paper_results.json")["results"]):
         if row["table"] == table and all(row.get(key) == value for key, value in expected.items()):
-            return None if stream.dataset.startswith("imagenet") and row["method"] in FROM_EFC else dict(row)
+            return None if stream.dataset.startswith("imagenet") and row["method"] in ITEMS["from_efc"] else dict(row)
     return None
 
 

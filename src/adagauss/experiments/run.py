@@ -36,7 +36,6 @@ from adagauss.utils.registry import import_custom
 
 Counts = npt.NDArray[np.int64]
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Matrix = tuple[tuple[float, ...], ...]
 
 
 def describe_tasks(dataset: str, sizes: Sequence[int], scale: str = "paper") -> str:
@@ -396,14 +395,9 @@ class Run(RunFolder):
         return summary(self.evaluations)
 
     @cached_property
-    def matrix(self) -> Matrix:
+    def matrix(self) -> tuple[tuple[float, ...], ...]:
         """Row t: accuracy on tasks 1..t after task t."""
         return tuple(map(tuple, accuracy_matrix(self.evaluations)))
-
-    @cached_property
-    def task_aware_matrix(self) -> Matrix:
-        """The same with predictions restricted to the classes of the image's task."""
-        return tuple(map(tuple, accuracy_matrix(self.evaluations, task_aware=True)))
 
     @cached_property
     def curve(self) -> tuple[float, ...]:
@@ -486,7 +480,7 @@ class Run(RunFolder):
                 "accuracy": self.curve,
                 "pooled_accuracy": [evaluation.accuracy() for evaluation in self.evaluations],
                 "accuracy_matrix": self.matrix,
-                "task_aware_matrix": self.task_aware_matrix,
+                "task_aware_matrix": accuracy_matrix(self.evaluations, task_aware=True),
                 "prediction_share": last.prediction_share(),
                 "confusion": last.confusion().tolist(),
             },
