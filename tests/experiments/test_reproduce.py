@@ -320,3 +320,16 @@ def test_times_are_minutes_of_training_and_seconds_of_inference(times: ItemResul
     assert line["paper training, min"] == "53.8 ± 2.9"
     assert line["inference, s"] == "12.0 ± 0.0"
     assert failed["note"] == "failed: the loss became NaN"
+
+
+def test_the_papers_numbers_of_half_first_tables_are_next_to_the_accuracy_that_each_code_reports() -> None:
+    found = ItemResults(items()["half"], Benchmark("cifar100-half-5"), ReproductionConfig(TINY, Path("nowhere")))
+    numbers = {"a_last": 50.0, "a_inc": 60.0, "a_last_pooled": 55.0, "a_inc_pooled": 65.0}
+    vars(found)["outcomes"] = {label: {0: numbers} for label in ("FeCAM", "AdaGauss")}
+    fecam, adagauss = table_rows([found])
+    assert (fecam["A_last, per image"], fecam["paper A_last, per image"], fecam["paper A_last"]) == (
+        "55.0",
+        "60.2",
+        "–",
+    )
+    assert (adagauss["A_last"], adagauss["paper A_last"], adagauss["paper A_last, per image"]) == ("50.0", "58.9", "–")

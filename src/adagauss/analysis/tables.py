@@ -161,12 +161,16 @@ def _latex_text(text: str) -> str:
 PAPER_COLUMN = "paper A_last / A_inc"
 OTHER_PROTOCOL = "other protocol"
 COMPARED = tuple(metric for metric in METRICS if metric.compared)
+PER_IMAGE = tuple(metric for metric in METRICS if metric.name.endswith("_pooled"))
+"""Also compared if tasks are unequal: the published code of most methods weights test images equally."""
 
 
 def comparison_rows(results: Results) -> list[dict[str, str]]:
     """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
     best = COMPARED[0].name
+    unequal = len(set(next(iter(results.values()))[0].sizes)) > 1
+    compared = (*COMPARED, *PER_IMAGE) if unequal else COMPARED
     for name in sorted(results, key=lambda name: -statistics.fmean(run.metrics[best] for run in results[name])):
         runs = results[name]
         cost, paper = runs[0].cost, published(runs[0])
@@ -174,7 +178,7 @@ def comparison_rows(results: Results) -> list[dict[str, str]]:
             {
                 "method": name,
                 "runs": str(len(runs)),
-                **{one.title: str(Spread.of([run.metrics[one.name] for run in runs], one.percent)) for one in COMPARED},
+                **{one.title: str(Spread.of([run.metrics[one.name] for run in runs], one.percent)) for one in compared},
                 PAPER_COLUMN: f"{paper.a_last} / {paper.a_inc}" if paper else OTHER_PROTOCOL,
                 "training, min": f"{statistics.fmean(run.cost.training_seconds for run in runs) / 60:.1f}",
                 "inference, images/s": f"{statistics.fmean(run.cost.images_per_second for run in runs):.0f}",

@@ -47,6 +47,8 @@ class Row:
     """Changes of memory, drift or classifier, scored on the networks of the run with ``settings``."""
     paper: Settings = field(default_factory=dict)
     """Columns that identify the row in the paper's table."""
+    per_image: bool = False
+    """Whether the paper's number of the row weights test images equally, as the published code of its method does."""
 
 
 @dataclass(frozen=True)

@@ -213,11 +213,14 @@ class ItemResults:
         codes = {run.code for runs in self.runs.values() for run in runs}
         return "; ".join(f"adagauss {code}" for code in sorted(codes)) or "no finished runs"
 
+    def row(self, label: str) -> Row:
+        """The row with this label."""
+        return next(row for row in self.item.rows if row.label == label)
+
     def paper_values(self, label: str) -> dict[str, Any]:
         """The row of the paper's table; empty if it has none."""
         stream = SCALES["paper"].find(self.benchmark.protocol).stream
-        row = next(row for row in self.item.rows if row.label == label)
-        return paper_row(self.item.tables, stream, row.paper) or {}
+        return paper_row(self.item.tables, stream, self.row(label).paper) or {}
 
 
 def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]:
@@ -459,7 +462,8 @@ def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     if missing:
         facts += f" (without {', '.join(missing)})"
     if in_table:
-        quoted = [found.paper_values(row).get(claim.values[0].columns["quantity"]) for row in (first, nearest)]
+        quantity = claim.values[0].columns["quantity"].removesuffix("_pooled")
+        quoted = [found.paper_values(row).get(quantity) for row in (first, nearest)]
         facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
     return verdict(margins, facts)
 
@@ -491,13 +495,15 @@ def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
     """One line per benchmark and row; the paper's number follows every quantity."""
     lines = []
     for one, label in ((results, label) for results in found for label in results.outcomes):
-        numbers, paper = one.numbers(label), one.paper_values(label)
+        numbers, paper, row = one.numbers(label), one.paper_values(label), one.row(label)
         line = {"benchmark": one.protocol.name, "row": label, "seeds": str(len(numbers))}
         for name in one.item.quantities:
             values = [own[name] for own in numbers.values() if name in own]
             line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
-            deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
-            line[f"paper {TITLES[name]}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
+            key, per_image = name.removesuffix("_pooled"), name.endswith("_pooled")
+            stated = paper.get(key) if per_image == row.per_image or not name.startswith("a_") else None
+            deviation = f" ± {paper[f'{key}_std']}" if paper.get(f"{key}_std") is not None else ""
+            line[f"paper {TITLES[name]}"] = f"{stated}{deviation}" if stated is not None else MISSING
         if problem := one.problems().get(label):
             absent = len(one.outcomes[label]) - len(numbers)
             some = f"{absent} seed{'s' * (absent > 1)} " if numbers else ""
@@ -568,7 +574,9 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
             files, notes = [], []
             if rows := table_rows(found):
                 codes = "; ".join(dict.fromkeys(one.code for one in found))
-                caption = "; ".join([item.title, config.scale.note, *config.changes, codes, command])
+                deviation = item.deviations.get(config.scale.size, "").rstrip(".")
+                facts = [item.title, config.scale.note, deviation, *config.changes, codes, command]
+                caption = "; ".join(filter(None, facts))
                 files = write_tables(config.folder(item), rows, caption)
             for one in found if item.study else ():
                 drawn, missing = _draw(one, config, command)
