@@ -88,9 +88,9 @@ def test_info_names_a_class_of_one_image(adagauss: Command, photographs: Photogr
 def test_pictures_that_are_not_read_are_told_of_once(
     adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Path("seen/owl/phone.heic").write_bytes(b"")
+    Path("seen/owl/phone.avif").write_bytes(b"")
     assert adagauss("teach", birds, "seen", "--again").code == 0
-    assert caplog.text.count("1 .heic") == 1
+    assert caplog.text.count("1 .avif") == 1
 
 
 def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:

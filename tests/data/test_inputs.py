@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
-from adagauss.data.decode import ResizeMode, decode_image, fitted
+from adagauss.data.decode import READS_HEIC, ResizeMode, decode_image, fitted
 from adagauss.data.images import Images
 from adagauss.data.inputs import ImageSpec, class_folder_images, pixel_statistics, read_images
 from adagauss.errors import DataError
@@ -245,13 +245,32 @@ def test_an_empty_folder_is_named_once(tmp_path: Path) -> None:
 def test_pictures_of_other_kinds_are_not_passed_over_in_silence(
     tmp_path: Path, write_image: WriteImage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "phone.HEIC").write_bytes(b"heic")
-    with pytest.raises(DataError, match=r"only files that are not read \(1 \.heic\): convert them"):
+    (tmp_path / "phone.AVIF").write_bytes(b"avif")
+    with pytest.raises(DataError, match=r"only files that are not read \(1 \.avif\): convert them"):
         read_images(tmp_path)
     write_image(tmp_path / "a.png")
     with caplog.at_level(logging.WARNING):
         assert len(read_images(tmp_path)) == 1
-    assert "1 .heic" in caplog.text
+    assert "1 .avif" in caplog.text
+
+
+@pytest.mark.skipif(READS_HEIC, reason="the extra heic is installed")
+def test_without_the_extra_heic_photographs_are_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "phone.HEIC").write_bytes(b"heic")
+    with pytest.raises(DataError, match=r"not read \(1 \.heic\): .* install the extra heic"):
+        read_images(tmp_path)
+
+
+@pytest.mark.skipif(not READS_HEIC, reason="the extra heic is not installed")
+def test_heic_photographs_are_read_upright(tmp_path: Path) -> None:
+    photo = Image.fromarray(np.full((64, 96, 3), 200, np.uint8))
+    photo.paste((20, 20, 20), (0, 0, 48, 64))  # the left half is dark
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # a quarter turn: the left half becomes the upper one
+    photo.save(tmp_path / "phone.HEIC", "HEIF", exif=exif.tobytes())
+    read = pixels(read_images(tmp_path, ImageSpec(size=64)).images)[0]
+    assert read[:, :24].mean() < 60
+    assert read[:, 40:].mean() > 160
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])

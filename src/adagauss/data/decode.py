@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -29,7 +31,11 @@ LONGEST = 8
 PADDING = 128
 """Grey level of the borders with ``pad``."""
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+READS_HEIC = find_spec("pillow_heif") is not None
+"""Whether the extra `heic` is installed."""
+if READS_HEIC:
+    import_module("pillow_heif").register_heif_opener(thumbnails=False)
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(["HEIF"] if READS_HEIC else []))
 """The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
 MAX_PIXELS = 2**26
 """Limit for an image file before resizing: decoding takes up to twelve bytes per pixel, and a PNG of 20 kB can hold 170

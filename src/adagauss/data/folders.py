@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
-from adagauss.data.decode import Pixels, ResizeMode, as_picture, decode_image, fitted, image_size, pixel_limit
+from adagauss.data.decode import (
+    READS_HEIC,
+    Pixels,
+    ResizeMode,
+    as_picture,
+    decode_image,
+    fitted,
+    image_size,
+    pixel_limit,
+)
 from adagauss.data.images import CACHE_BYTES, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -22,9 +31,13 @@ from adagauss.utils.progress import Advance, Reporter, ignore
 logger = logging.getLogger(__name__)
 
 PHOTO_SIZE = 224
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-
-UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
+HEIC_SUFFIXES = frozenset({".heic", ".heif"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}).union(
+    HEIC_SUFFIXES if READS_HEIC else ()
+)
+UNSUPPORTED_SUFFIXES = frozenset({".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"}).union(
+    () if READS_HEIC else HEIC_SUFFIXES
+)
 """Image formats that are not read; a warning or an error names them."""
 
 WHOLE_SIDE = 8 / 7
@@ -129,11 +142,14 @@ def images_in(folder: Path) -> list[Path]:
     found = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
     others = Counter(path.suffix.lower() for path in files) - Counter(path.suffix.lower() for path in found)
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
+    advice = "convert them to JPEG or PNG"
+    if not HEIC_SUFFIXES.isdisjoint(others):
+        advice += ", or install the extra heic (pip install 'adagauss[heic]')"
     if not found:
-        unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
+        unread = f", only files that are not read ({named}): {advice}"
         raise DataError(f"{folder} holds no images{unread if others else ': fill it or remove it'}")
     if others:
-        logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)
+        logger.warning("%s: files that are not read (%s) are left out; %s", folder, named, advice)
     return found
 
 

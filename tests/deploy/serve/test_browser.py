@@ -27,7 +27,8 @@ TOKEN = "0123456789abcdef-secret"
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        webcam = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *webcam])
         yield browser
         browser.close()
 
@@ -103,13 +104,121 @@ def test_teach_try_rename_forget_undo_and_download(page: Page, model: Path, tmp_
         page.click("#undo")
         page.click("#dialog-yes")
         page.wait_for_selector("#model-facts:has-text('3 classes')")
-        page.wait_for_selector("#history li:has-text('undo')")
+        page.wait_for_selector(f"#history li:has-text('undid') .what:text-is('forgot: {MARKUP}')")
 
         with page.expect_download() as download:
             page.click("#download-model")
         download.value.save_as(tmp_path / "taken.safetensors")
         names = IncrementalClassifier.load(tmp_path / "taken.safetensors").classes_.tolist()
         assert sorted(names) == sorted([MARKUP, "green", "scarlet"])
+
+
+def folder(path: Path, **classes: str) -> Path:
+    """A folder of class folders: three pictures of a colour in each."""
+    for name, colour in classes.items():
+        (path / name).mkdir(parents=True)
+        for one in pictures(colour, 3, 80):
+            (path / name / one["name"]).write_bytes(one["buffer"])
+    return path
+
+
+def taught_thumbnails(page: Page, label: str, count: int) -> None:
+    """Wait until the card of a known class shows so many pictures as taught."""
+    shown = "([label, count]) => document.querySelectorAll(`[aria-label='${label}'] .thumb.taught`).length == count"
+    page.wait_for_selector(card(page, label))
+    page.wait_for_function(shown, arg=[label, count])
+
+
+def test_thumbnails_stay_in_the_browser_until_the_class_is_forgotten(page: Page, model: Path, tmp_path: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+        page.locator("#class-folders").set_input_files(folder(tmp_path / "more", blue="blue", red="red"))
+        page.wait_for_selector("#teach:text-is('Teach 6 pictures')")
+        teach(page)
+        taught_thumbnails(page, "blue", 3)
+        page.locator(card(page, "blue")).locator(".rename").click()
+        page.fill("#dialog-input", "sky")
+        page.click("#dialog-yes")
+        taught_thumbnails(page, "sky", 3)
+        page.reload()
+        taught_thumbnails(page, "sky", 3)
+
+        page.locator(card(page, "sky")).locator(".rename").click()
+        page.fill("#dialog-input", "red")
+        page.click("#dialog-yes")
+        page.wait_for_selector("#dialog-title:text-is('Merge “sky” into “red”?')")
+        page.click("#dialog-yes")
+        taught_thumbnails(page, "red", 6)
+        page.click("#undo:enabled")
+        page.click("#dialog-yes")
+        page.wait_for_selector(card(page, "sky"))
+        taught_thumbnails(page, "red", 3)  # without those of the other class
+
+        page.locator(card(page, "red")).locator(".forget").click()
+        page.click("#dialog-yes")
+        page.wait_for_selector(card(page, "red"), state="detached")
+        page.click("#undo:enabled")
+        page.click("#dialog-yes")
+        page.reload()
+        taught_thumbnails(page, "red", 0)
+
+
+def test_a_wrong_prediction_waits_to_be_taught_and_other_files_are_refused(page: Page, model: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+        others: list[FilePayload] = [
+            {"name": "a.cr2", "mimeType": "", "buffer": b"not a picture"},
+            {"name": "icon", "mimeType": "", "buffer": png("blue", 1, side=40)},  # its name does not say what it is
+        ]
+        page.locator("#preview-files").set_input_files(others)
+        page.wait_for_selector("#toast:has-text('1 file was left out (a.cr2)')")
+        page.locator(".answer button").click()
+        page.fill("#dialog-input", " deep  blue ")
+        page.click("#dialog-yes")
+        page.wait_for_selector(".queued:has-text('deep blue')")
+        page.wait_for_selector("#teach:text-is('Teach 1 picture'):enabled")
+        assert page.locator(".new-name:visible").input_value() == "deep blue"
+        page.evaluate("""async () => {
+            const classes = await import("/static/classes.js");
+            classes.add({waiting: []}, new Promise((done) => window.arrive = done));
+        }""")
+        page.wait_for_selector("#teach-text:text-is('Loading pictures …')")
+        assert page.locator("#teach").is_disabled()
+        page.evaluate("() => window.arrive([])")
+        page.wait_for_selector("#teach:enabled")
+
+
+def test_a_test_folder_gives_accuracy_and_confusion_matrix(page: Page, model: Path, tmp_path: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+        test = folder(tmp_path / "test", red="red", green="green", wren="grey")
+        (test / "green" / "mistake.png").write_bytes(png("red", 90, side=40))
+        page.locator("#test-files").set_input_files(test)
+        page.wait_for_selector(".accuracy:text-is('Accuracy 85.7 %')")
+        assert "“wren”" in page.locator("#test-result").inner_text()
+        rows = [row.split() for row in page.locator("#test-matrix tr").all_inner_texts()]
+        assert rows[1:] == [["green", "3", "1", "75.0", "%"], ["red", "·", "3", "100.0", "%"]]
+
+
+def test_the_webcam_predicts_is_added_to_a_class_and_may_be_refused(page: Page, model: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+        page.click("#webcam")
+        page.wait_for_selector("#webcam-answer .verdict b")
+        page.locator(card(page, "green")).locator(".capture").click()
+        page.wait_for_selector("#teach:text-is('Teach 1 picture')")
+        page.click("#webcam-keep")
+        page.wait_for_selector(".answer .file-name:text-is('webcam.jpg')")
+        page.click("#webcam")
+        page.wait_for_selector("#webcam-live", state="hidden")
+        for refusal, sentence in (("NotAllowedError", "refused: allow it"), ("NotFoundError", "not any webcam")):
+            page.evaluate("(name) => navigator.mediaDevices.getUserMedia = () => Promise.reject({name})", refusal)
+            page.click("#webcam:enabled")
+            page.wait_for_selector(f"#webcam-text:has-text('{sentence}')")
 
 
 def test_the_token_is_taken_from_the_link_and_removed_from_it(page: Page, model: Path) -> None:

@@ -83,6 +83,16 @@ def test_forget_rename_history_and_undo(client: TestClient) -> None:
     assert "nothing to undo" in answer.json()["detail"]
 
 
+def test_a_class_is_renamed_to_an_existing_name_only_to_merge_both(client: TestClient) -> None:
+    before = classes_of(client)
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    ended(client, client.post("/api/rename", json={"old": "blue", "new": "red"}), "failed")
+    ended(client, client.post("/api/rename", json={"old": "blue", "new": "rot", "merge": True}), "failed")
+    ended(client, client.post("/api/rename", json={"old": "blue", "new": "red", "merge": True}))
+    assert classes_of(client) == {"green": before["green"], "red": before["red"] + 6}
+    assert client.get("/api/history").json()[0]["summary"] == "blue is now part of red"
+
+
 def test_an_undone_file_is_the_file_before_byte_by_byte(client: TestClient, model: Path, saved: Path) -> None:
     ended(client, client.post("/api/teach", files=form(blue=6)))
     assert model.read_bytes() != saved.read_bytes()

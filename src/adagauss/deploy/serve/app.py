@@ -26,6 +26,7 @@ from pydantic import BaseModel, Field
 
 import adagauss
 from adagauss.data.decode import Pixels
+from adagauss.data.folders import IMAGE_SUFFIXES
 from adagauss.deploy.serve.model import ClassProbability, KnownClass, PictureShape, probabilities
 from adagauss.deploy.serve.security import (
     Access,
@@ -76,6 +77,8 @@ class ModelInfo(BaseModel):
     version: int
     method: str
     picture_size: int
+    formats: list[str]
+    """Endings of the picture files that are read."""
     classes: list[KnownClass]
     cannot: dict[str, str]
     """Unsupported actions with the reasons."""
@@ -104,6 +107,8 @@ class Rename(BaseModel):
 
     old: str
     new: str
+    merge: bool = False
+    """The new name is a class of the model: make one class of both."""
 
 
 def _body(*fields: str, **others: Any) -> dict[str, Any]:
@@ -180,6 +185,7 @@ def model(server: Served) -> ModelInfo:
         version=now.version,
         method=now.method,
         picture_size=now.picture_shape[0],
+        formats=sorted(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES),
         classes=now.classes,
         cannot=now.unsupported_actions,
         can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
@@ -270,12 +276,12 @@ async def forget(what: Forget, server: Served) -> Job:
     return server.change(job, lambda model, _: model.forgot(names), what.for_good)
 
 
-@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
+@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class, or merge it into another")
 async def rename(what: Rename, server: Served) -> Job:
-    """The new name must not belong to another class."""
+    """Without ``merge``, the new name must not belong to another class; with it, it must."""
     old, new = class_name(what.old, server), class_name(what.new, server)
-    job = Job(action="rename", summary=f"{old} is now {new}", names=[old, new])
-    return server.change(job, lambda model, _: model.renamed(old, new))
+    job = Job(action="rename", summary=f"{old} is now {'part of ' if what.merge else ''}{new}", names=[old, new])
+    return server.change(job, lambda model, _: model.merged(old, new) if what.merge else model.renamed(old, new))
 
 
 @router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")

@@ -129,6 +129,10 @@ class Model:
         """Return a model in which a class has a new name."""
         return replace(self, classifier=self._copy().rename(self._known(old), self._label(new)))
 
+    def merged(self, old: str, into: str) -> Model:
+        """Return a model in which a class is part of another one."""
+        return replace(self, classifier=self._copy().merge_classes(self._known(into), self._known(old)))
+
     @property
     def unsupported_actions(self) -> dict[str, str]:
         """Unsupported actions with the reasons."""

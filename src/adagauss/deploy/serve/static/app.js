@@ -1,12 +1,16 @@
 // Polls the model and updates all parts of the page.
 import { get } from "./api.js";
 import * as classes from "./classes.js";
+import * as files from "./files.js";
 import * as past from "./past.js";
 import * as preview from "./preview.js";
 import * as teaching from "./teaching.js";
+import * as testing from "./testing.js";
+import * as use from "./use.js";
+import * as webcam from "./webcam.js";
 
 const EVERY = 4000; // polling interval in milliseconds
-let model = { name: "", version: -1, classes: [], cannot: {}, can_undo: null, job: null };
+let model = { name: "", version: -1, formats: [], classes: [], cannot: {}, can_undo: null, job: null };
 
 function changed(what) {
   if (what === "model") refresh();
@@ -26,9 +30,10 @@ async function refresh() {
   document.title = `${model.name} · adagauss`;
   document.getElementById("model-name").textContent = model.name;
   document.getElementById("model-facts").textContent = facts();
+  document.body.classList.toggle("taught", model.classes.length > 0);
+  files.show(model);
   if (renewed) classes.show(model);
-  teaching.show(model);
-  preview.show(model);
+  for (const part of [teaching, preview, webcam, testing, use]) part.show(model);
   past.show(model).catch(() => {});
 }
 
@@ -39,6 +44,6 @@ function facts() {
 }
 
 for (const part of [classes, teaching, past]) part.setup(changed);
-preview.setup();
+for (const part of [preview, webcam, testing, use]) part.setup();
 refresh();
 setInterval(() => document.visibilityState === "visible" && refresh(), EVERY);

@@ -1,8 +1,8 @@
 // Dialogs and messages. All text is set as text, never as markup.
 const part = (name) => document.getElementById(name);
 
-// Opens a dialog with an optional text field and check box; resolves to null if cancelled.
-export function ask({ title, text = "", input = null, secret = false, check = "", yes = "OK" }) {
+// Opens a dialog with an optional text field, which may suggest options, and check box; resolves to null if cancelled.
+export function ask({ title, text = "", input = null, options = [], secret = false, check = "", yes = "OK" }) {
   const dialog = part("dialog");
   part("dialog-title").textContent = title;
   part("dialog-text").textContent = text;
@@ -12,6 +12,7 @@ export function ask({ title, text = "", input = null, secret = false, check = ""
   field.type = secret ? "password" : "text";
   field.required = input !== null;
   field.value = input ?? "";
+  part("dialog-options").replaceChildren(...options.map((name) => new Option(name)));
   part("dialog-check-label").hidden = !check;
   part("dialog-check").checked = false;
   part("dialog-check-text").textContent = check;
@@ -46,7 +47,7 @@ export function say(text) {
   toast.textContent = text;
   toast.hidden = false;
   clearTimeout(hiding);
-  hiding = setTimeout(() => (toast.hidden = true), 7000);
+  hiding = setTimeout(() => (toast.hidden = true), Math.max(7000, 90 * text.length)); // time to read it
 }
 
 // Runs an action and shows its error message if it fails.

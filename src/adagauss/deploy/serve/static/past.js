@@ -1,9 +1,9 @@
-// History, undo and downloads.
-import { download, follow, get, post } from "./api.js";
+// History and undo.
+import { follow, get, post } from "./api.js";
 import { ask, attempt } from "./dialogs.js";
 
 const part = (name) => document.getElementById(name);
-const KINDS = { teach: "taught", forget: "forgot", rename: "renamed", undo: "undo", found: "found" };
+const KINDS = { teach: "taught", forget: "forgot", rename: "renamed", undo: "undid", found: "found" };
 let changed = () => {};
 let info = null;
 let version = -1;
@@ -11,23 +11,21 @@ let version = -1;
 export function setup(onChange) {
   changed = onChange;
   part("undo").addEventListener("click", undo);
-  part("download-model").addEventListener("click", fetchFile);
 }
 
 export async function show(model) {
   info = model;
   part("undo").disabled = !model.can_undo;
   part("undo").title = model.can_undo ? `Undo ${model.can_undo}` : "Nothing to undo";
-  part("download-model").disabled = !model.classes.length;
   if (model.version !== version) {
     version = model.version;
     const changes = await get("/api/history");
     part("past").hidden = !changes.length;
-    part("history").replaceChildren(...changes.map(line));
+    part("history").replaceChildren(...changes.map((change) => line(change, changes)));
   }
 }
 
-function line(change) {
+function line(change, changes) {
   const item = document.createElement("li");
   const when = document.createElement("time");
   when.dateTime = change.time;
@@ -38,7 +36,8 @@ function line(change) {
   kind.textContent = KINDS[change.action];
   const what = document.createElement("span");
   what.className = change.undone ? "what undone" : "what";
-  what.textContent = change.summary;
+  const reverted = changes.find((one) => one.number === change.undoes);
+  what.textContent = reverted ? `${KINDS[reverted.action]}: ${reverted.summary}` : change.summary;
   item.append(when, kind, what);
   return item;
 }
@@ -48,10 +47,4 @@ async function undo() {
   if (!answer) return;
   await attempt(async () => follow(await post("/api/undo")));
   changed("model");
-}
-
-async function fetchFile() {
-  part("download-model").disabled = true;
-  await attempt(() => download("/api/download/model", `${info.name}.safetensors`));
-  show(info);
 }

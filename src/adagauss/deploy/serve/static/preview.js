@@ -1,90 +1,82 @@
 // Classifies pictures and shows the probabilities; repeated when the model changes.
+import { answer, button, element } from "./answers.js";
 import { post } from "./api.js";
-import { tone } from "./classes.js";
+import { correct } from "./classes.js";
 import { attempt, say } from "./dialogs.js";
-import { droppable, isPicture, thumbnail } from "./files.js";
+import { choosable, droppable, pictures, shown } from "./files.js";
 
 const MOST = 60;
 const part = (name) => document.getElementById(name);
-let pictures = []; // {file, canvas}
-let version = -1;
-let taught = false;
+let items = []; // {file, canvas, drawn, corrected}
+let model = { version: -1, classes: [], cannot: {} };
 
 export function setup() {
-  const take = (files) => attempt(() => add([...files].filter(isPicture)));
-  part("preview-files").addEventListener("change", (event) => {
-    take([...event.target.files]);
-    event.target.value = "";
-  });
+  const take = (found) => attempt(async () => add((await found).flatMap((one) => one.files)));
+  choosable(part("preview-files"), take);
   droppable(part("preview"), take);
-  document.addEventListener("paste", (event) => event.clipboardData.files.length && take(event.clipboardData.files));
+  document.addEventListener("paste", (event) => {
+    const files = [...event.clipboardData.files];
+    if (files.length) attempt(() => add(files));
+  });
   part("unknown").addEventListener("change", () => attempt(classify));
   part("clear").addEventListener("click", () => {
-    pictures = [];
+    items = [];
     render([]);
   });
 }
 
-export function show(model) {
-  taught = model.classes.length > 0;
-  const renewed = model.version !== version;
-  version = model.version;
-  if (renewed && pictures.length) attempt(classify);
+export function show(now) {
+  const renewed = now.version !== model.version;
+  model = now;
+  if (!renewed) return;
+  for (const item of items) item.corrected = "";
+  attempt(classify);
 }
 
-async function add(files) {
-  if (!taught) return say("Teach some classes first.");
-  const fresh = await Promise.all(files.slice(0, MOST).map(async (file) => ({ file, canvas: await thumbnail(file) })));
-  pictures = [...fresh, ...pictures].slice(0, MOST);
+// The options of a request, after the number of classes to return.
+export function query(top) {
+  const unknown = part("unknown").value;
+  return `top=${top}${unknown ? `&unknown=${unknown}` : ""}`;
+}
+
+export async function add(files) {
+  if (!model.classes.length) return say("Teach some classes first.");
+  const fresh = await pictures(files);
+  if (fresh.length > MOST) say(`Only the first ${MOST} pictures are shown. A test folder takes any number.`);
+  items = [...fresh.map(shown), ...items].slice(0, MOST);
   await classify();
 }
 
 async function classify() {
-  if (!pictures.length || !taught) return render([]);
-  const sent = pictures;
+  if (!items.length || !model.classes.length) return render([]);
+  const sent = items;
   const form = new FormData();
-  for (const picture of sent) form.append("pictures", picture.file);
-  const unknown = part("unknown").value;
-  const top = sent.length === 1 ? 5 : 3;
-  const answer = await post(`/api/predict?top=${top}${unknown ? `&unknown=${unknown}` : ""}`, form);
-  if (sent === pictures) render(answer.predictions);
+  for (const item of sent) form.append("pictures", item.file);
+  const { predictions } = await post(`/api/predict?${query(sent.length === 1 ? 5 : 3)}`, form);
+  if (sent === items) render(predictions);
 }
 
 function render(predictions) {
-  part("clear").hidden = !pictures.length;
-  part("results").replaceChildren(...predictions.map((one, place) => result(one, pictures[place])));
+  part("clear").hidden = !items.length;
+  part("results").replaceChildren(...predictions.map((one, place) => result(one, items[place])));
 }
 
-function result(prediction, picture) {
+function result(prediction, item) {
   const box = element("div", "answer");
-  box.classList.toggle("single", pictures.length === 1);
-  const text = element("div", prediction.unknown ? "muted" : "");
-  const verdict = element("div", "verdict");
-  verdict.classList.add(prediction.label === null ? "tone-none" : tone(prediction.label));
-  const verdictText = prediction.problem ? "Unreadable" : prediction.unknown ? "Unknown" : prediction.label;
-  verdict.append(element("b", "", verdictText), element("span", "file-name", picture.file.name));
-  text.append(verdict, ...prediction.top.map(bar));
-  if (prediction.problem) text.append(element("p", "quiet small-text", prediction.problem));
-  box.append(picture.canvas, text);
+  box.classList.toggle("single", items.length === 1);
+  const text = answer(prediction, item.file.name);
+  if (item.corrected) text.append(queued(item.corrected));
+  else if (!prediction.problem && !model.cannot["teach more"]) text.append(correction(prediction, item));
+  box.append(item.canvas, text);
   return box;
 }
 
-function bar({ label, probability }) {
-  const row = element("div", `bar-row ${tone(label)}`);
-  const name = element("span", "label", label);
-  name.title = label;
-  const track = element("div", "bar");
-  const fill = element("div", "fill");
-  const percent = element("span", "percent", `${Math.round(100 * probability)} %`);
-  track.append(fill);
-  row.append(name, track, percent);
-  requestAnimationFrame(() => (fill.style.width = `${100 * probability}%`));
-  return row;
-}
+const queued = (label) => element("p", "queued small-text", `Waits to be taught as ${label}.`);
 
-function element(kind, classes, text = "") {
-  const made = document.createElement(kind);
-  made.className = classes;
-  made.textContent = text;
+function correction(prediction, item) {
+  const made = button(prediction.unknown ? "It is …" : "That was wrong: it is …", async () => {
+    item.corrected = await correct(item.file);
+    if (item.corrected) made.replaceWith(queued(item.corrected));
+  });
   return made;
 }

@@ -1,6 +1,6 @@
 // The teach button and its progress bar.
 import { follow, request, upload } from "./api.js";
-import { waiting, markTaught } from "./classes.js";
+import { clean, isLoading, markTaught, waiting } from "./classes.js";
 import { attempt, say } from "./dialogs.js";
 
 const TOGETHER = 400; // pictures per request; the server accepts 500
@@ -25,10 +25,11 @@ export function show(model) {
   const drafts = waiting();
   const nameless = drafts.find((draft) => !draft.name.trim());
   const count = drafts.reduce((sum, draft) => sum + draft.waiting.length, 0);
-  part("teach").disabled = !drafts.length || Boolean(nameless);
+  part("teach").disabled = !drafts.length || Boolean(nameless) || isLoading();
   part("teach").textContent = count ? `Teach ${count} ${count === 1 ? "picture" : "pictures"}` : "Teach";
   part("teach-progress").hidden = !model.job;
   if (model.job) bar(model.job.progress, `${model.job.action}: ${model.job.summary}`);
+  else if (isLoading()) part("teach-text").textContent = "Loading pictures …";
   else if (nameless) part("teach-text").textContent = "Enter a name for the new class.";
   else if (drafts.length) part("teach-text").textContent = drafts.map((draft) => draft.name.trim()).join(", ");
   else if (model.classes.length) part("teach-text").textContent = "Add pictures to a class, then teach.";
@@ -42,14 +43,14 @@ async function teach() {
   await attempt(async () => {
     const skipped = [];
     const notes = [];
-    for (const draft of waiting()) draft.name = draft.name.trim().replace(/\s+/g, " "); // same normalisation as the server
+    for (const draft of waiting()) draft.name = clean(draft.name);
     for (const group of groups(waiting())) {
       job = await upload("/api/teach", formOf(group), (share) => bar(SENDING * share, "Uploading pictures …"));
       job = await follow(job, (now) => bar(SENDING + (1 - SENDING) * now.progress, words(now)));
       if (job.state === "cancelled") return say("Cancelled. The model is unchanged.");
       skipped.push(...job.skipped);
       notes.push(...job.notes);
-      markTaught(group);
+      markTaught(group, job.skipped);
     }
     if (skipped.length) notes.push(`${skipped.length} could not be read: ${skipped[0].name} (${skipped[0].reason})`);
     if (notes.length) say(notes.join(" · "));
