@@ -124,6 +124,11 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
 
 
+def option_name(context: typer.Context, parameter: str) -> str:
+    """The option of a parameter, e.g. ``--skip-bad``."""
+    return next(one.opts[0] for one in context.command.params if one.name == parameter)
+
+
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
     from adagauss.utils.files import YamlError, parse_yaml
