@@ -28,7 +28,7 @@ from adagauss.experiments.run import ORIGINS, Run, RunFolder
 
 
 def config_at(scale: str) -> ReproductionConfig:
-    return ReproductionConfig(SCALES[scale], Path("nowhere"), weights=Path("resnet18.pth"))
+    return ReproductionConfig(SCALES[scale], Path("nowhere"), settings={"backbone.weights": "resnet18.pth"})
 
 
 @pytest.fixture(scope="module")

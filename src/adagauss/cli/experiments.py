@@ -521,6 +521,7 @@ def report(
     "adagauss reproduce table3 fig8 --scale cpu --seeds 0",
     "adagauss reproduce fig4 --scale cpu --first-tasks 5 --set stream.class_order=3 --set runtime.precision=bf16-mixed",
     "adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2",
+    "adagauss reproduce table2 --scale paper --set backbone.weights=resnet18-f37072fd.pth",
 )
 def reproduce(
     context: typer.Context,
@@ -542,10 +543,6 @@ def reproduce(
     finished: Annotated[
         bool, typer.Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
     ] = False,
-    weights: Annotated[
-        Path | None,
-        typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
-    ] = None,
     preset: Annotated[
         str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, instead of the default.")
     ] = None,
@@ -592,7 +589,6 @@ def reproduce(
         preset=preset,
         settings=changed,
         first_tasks=only_first,
-        weights=weights.absolute() if weights else None,
     )
     if show_list:
         for line in reproduction.list_lines(items, config):

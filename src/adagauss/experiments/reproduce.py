@@ -74,8 +74,6 @@ class ReproductionConfig:
     """Changes of every method that has these settings."""
     first_tasks: int | None = None
     """How many tasks are run; None for all."""
-    weights: Path | None = None
-    """Weights of ResNet-18 for the protocols that start from them."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why runs and rescorings failed in this process; another one tries them again."""
 
@@ -253,10 +251,8 @@ def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tup
         return Problem("unavailable", f"{dataset.title} is not in {config.workers.options.root / dataset.folder}")
     known = flatten(plain(make_method(row.method))).keys()
     settings = {**row.settings, **{key: value for key, value in config.settings.items() if key in known}}
-    if protocol.needs_weights and "backbone.name" not in settings:
-        if config.weights is None:
-            return Problem("unavailable", "needs torchvision's weights of ResNet-18: --weights resnet18-f37072fd.pth")
-        settings["backbone.weights"] = str(config.weights)
+    if not protocol.needs_weights or "backbone.name" in row.settings:
+        settings.pop("backbone.weights", None)  # the file is for the networks that protocols start from
     try:
         made = make_config(
             row.method,
