@@ -21,8 +21,9 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
-from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer
+from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer, Sample
 from adagauss.analytic.moments import MomentSums
+from adagauss.core.groups import near_duplicates, sketched
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.task import ClassEdit, CurrentTask
@@ -161,10 +162,19 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
     position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
     columns = [position[label] for label in part.labels]
-    targets = torch.tensor(columns, dtype=torch.long)[part.targets]
+    context, targets = _start(learner)[0], torch.tensor(columns, dtype=torch.long)[part.targets]
+    shown = part.shown.to(runtime.device)
+    groups = near_duplicates(sketched(shown[:, sum(classifier.feature_groups(context.network)[:-1]) :]), targets)
     fitted = classifier.update_from_sums(
-        _start(learner)[0], known.states.get("classifier"), part.sums, columns, part.shown, targets
+        context, known.states.get("classifier"), part.sums, columns, Sample(shown, targets, groups), list(position)
     )
+    if len(shown) < part.images and len(torch.unique(groups)) < len(groups):
+        runtime.reporter.message(
+            "some images are near-duplicates: of shards only a sample is compared, so accuracies, prediction sets and "
+            "scores of unknown images are too optimistic. Teach folders to hold near-duplicates out together"
+        )
+    if fitted.warning is not None:
+        runtime.reporter.message(fitted.warning)
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device)

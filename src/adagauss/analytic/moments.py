@@ -157,9 +157,9 @@ def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
 
 
 def column_products(one: Tensor, other: Tensor) -> Tensor:
-    """(N,) scalar products of the columns of two (width, N) matrices, in float64."""
-    products: Tensor = torch.einsum("svn,swn->nvw", one.unsqueeze(1), other.unsqueeze(1))
-    return products.flatten().double()
+    """(G, k, l) scalar products of the columns of each group, of (width, G, k) and (width, G, l), in float64."""
+    products: Tensor = torch.einsum("sgk,sgl->gkl", one, other)
+    return products.double()
 
 
 ROWS = 4096
