@@ -42,13 +42,8 @@ class RandomFeatures(State):
     dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("drawn", torch.tensor([seed, features, size]))
-        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        super().__init__(drawn=torch.tensor([seed, features, size]), total=torch.zeros((), dtype=torch.float64))
         self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
-        self.drawn: Tensor
-        self.total: Tensor
-        self.matrix: Tensor
         self._draw()
         self.total = self.matrix.double().sum()
 
@@ -226,15 +221,11 @@ class AnalyticScorer(Scorer):
     def __init__(
         self, sums: MomentSums, random: RandomFeatures | None, choice: ModelSelection, solution: Linear | None = None
     ) -> None:
-        super().__init__()
-        weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
+        weight, bias = solution or (None, None)
+        super().__init__(weight=weight, bias=bias)
         self.sums = sums
         self.random = random
         self.choice = choice
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.weight: Tensor
-        self.bias: Tensor
 
     def expanded(self, features: Tensor) -> Tensor:
         """What the sums are over."""
@@ -327,24 +318,12 @@ class AnalyticClassifier(Classifier):
         known = as_state(before, AnalyticScorer) or self.initial(now)
         sums = known.sums.copy()
         sample = add_task(sums, now, self.loo_images, known.expanded)
-        return self._fitted(known, sums, sample, now, now.all_classes)
+        return self.fitted(known, sums, sample, now, now.all_classes)
 
-    def update_from_sums(
-        self,
-        now: FitContext,
-        before: State | None,
-        new: MomentSums,
-        columns: Sequence[int],
-        sample: Sample,
-        labels: Sequence[Label],
-    ) -> Fitted:
-        """Like `update`, for images given by their moments; ``columns`` are those of their classes in ``labels``."""
-        known = as_state(before, AnalyticScorer) or self.initial(now)
-        return self._fitted(known, known.sums.copy().merge_(new, columns), sample, now, labels)
-
-    def _fitted(
+    def fitted(
         self, known: AnalyticScorer, sums: MomentSums, sample: Sample, now: FitContext, labels: Sequence[Label]
     ) -> Fitted:
+        """The scorer of new sums, selected by a sample of the new images; ``labels`` are those of its columns."""
         choice, groups = copy.deepcopy(known.choice), self.feature_groups(now.network)
         weighing = Standardizer(sums, groups)
         scores, others = choice.observe(weighing, *sample)
@@ -396,15 +375,13 @@ class AnalyticClassifier(Classifier):
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.
             random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
-        choice = self._choice(self.feature_groups(now.network))
-        return AnalyticScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)
-
-    def _choice(self, groups: Sequence[int]) -> ModelSelection:
-        if len(groups) == 1 or self.group_weights is None:
-            return ModelSelection(self.rules)
-        if len(groups) != len(self.group_weights[0]):
+        groups, weights = self.feature_groups(now.network), self.group_weights
+        if len(groups) == 1 or weights is None:
+            weights = ((1.0,),)
+        elif len(groups) != len(weights[0]):
             raise ConfigError(
                 f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
-                f"{len(self.group_weights[0])}: give one weight for each group"
+                f"{len(weights[0])}: give one weight for each group"
             )
-        return ModelSelection(self.rules, self.group_weights)
+        choice = ModelSelection(self.rules, weights)
+        return AnalyticScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)

@@ -132,26 +132,20 @@ class ModelSelection(State):
     }
 
     def __init__(self, rules: Sequence[Rule], weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
-        super().__init__()
         if not rules:
             raise ConfigError("no rule is given. Name at least one")
-        self.rules = tuple(rules)
         pairs = list(product(range(len(rules)), weights))
-        number = len(pairs)
-        self.register_buffer("rule", torch.tensor([rule for rule, _ in pairs]))
-        self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
-        self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
-        self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("second", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
-        self.register_buffer("images", torch.zeros((), dtype=torch.long))
-        self.rule: Tensor
-        self.weights: Tensor
-        self.hits: Tensor
-        self.surprise: Tensor
-        self.second: Tensor
-        self.tried: Tensor
-        self.images: Tensor
+        likelihoods = torch.zeros(len(pairs), len(TEMPERATURES), dtype=torch.float64)
+        super().__init__(
+            rule=torch.tensor([rule for rule, _ in pairs]),
+            weights=torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64),
+            hits=torch.zeros(len(pairs), dtype=torch.float64),
+            surprise=likelihoods.clone(),
+            second=likelihoods,
+            tried=torch.ones(len(pairs), dtype=torch.bool),
+            images=torch.zeros((), dtype=torch.long),
+        )
+        self.rules = tuple(rules)
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be candidates and their results."""
