@@ -19,7 +19,6 @@ LAYERS = [
     ["backbones"],
     ["core.train"],
     ["core.task"],
-    ["core.groups"],
     ["core.calibration"],
     ["core.predictor"],
     ["parts", "classifiers", "sums"],

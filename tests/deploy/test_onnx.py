@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +32,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 Array = npt.NDArray[Any]
+PAGE = Path(export.__file__).parent / "serve" / "static" / "index.html"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_predict.py"
 RNG = np.random.default_rng(0)
 
@@ -238,3 +242,28 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
     assert [(path, label) for path, label, _ in answers] == [
         (prediction.name, prediction.label) for prediction in classifier.classify(files)
     ]
+
+
+def test_the_code_on_the_page_of_the_server_prints_the_predictions(
+    colours: tuple[IncrementalClassifier, Array],
+    exported: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    classifier, pictures = colours
+    classifier.save(tmp_path / "model.safetensors")
+    shutil.copy(exported, tmp_path / "model.onnx")
+    for file in (tmp_path / "photo.jpg", tmp_path / "photos" / "photo.jpg"):
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(pictures[0]).save(file, quality=95)
+    (photo,) = classifier.classify(tmp_path / "photos")
+    found = re.findall("<code>(.*?)</code>", PAGE.read_text(), re.DOTALL)
+    model, _, onnx_model, _ = (html.unescape(re.sub("<.*?>", "", code)) for code in found)
+    monkeypatch.chdir(tmp_path)
+    exec(model, {})
+    assert capsys.readouterr().out.split() == ["photo.jpg", photo.label, str(photo.probability)]
+    exec(onnx_model, {})
+    label, probability = capsys.readouterr().out.split()
+    assert label == photo.label
+    assert float(probability) == pytest.approx(photo.probability, abs=1e-4)

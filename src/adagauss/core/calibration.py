@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.groups import near_duplicates, sketched, whole_groups
 from adagauss.core.state import ClassMap, Scorer, State, as_state, column_indices
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError
@@ -181,14 +180,11 @@ class ClassDistance(nn.Module):
         return 1 - (F.normalize(points) @ self.means).amax(1)
 
 
-def left_out_distances(points: Tensor, targets: Tensor, groups: Tensor, sums: Tensor) -> Tensor:
-    """(N,) the `ClassDistance` of images whose ``groups`` are subtracted from the sum of their class."""
+def left_out_distances(points: Tensor, targets: Tensor, own: Tensor, sums: Tensor) -> Tensor:
+    """(N,) the `ClassDistance` of images whose features ``own`` are subtracted from the sum of their class."""
     unit = F.normalize(points.double())
     cosines = unit @ F.normalize(sums.double(), dim=0)
-    numbers = torch.unique(groups, return_inverse=True)[1].to(points.device)
-    own = torch.zeros(len(points), points.shape[1], dtype=torch.float64, device=points.device)
-    own.index_add_(0, numbers, points.double())
-    rest = F.normalize(sums.double().T[targets] - own[numbers])
+    rest = F.normalize(sums.double().T[targets] - own.double())
     cosines[torch.arange(len(targets)), targets] = (unit * rest).sum(1)
     return 1 - cosines.amax(1)
 
@@ -538,7 +534,6 @@ class Fitted(NamedTuple):
 
     scorer: Scorer
     left_out: HeldOutScores | None = None
-    warning: str | None = None
 
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -569,12 +564,7 @@ class Holdout(Part):
 
     def part(self, now: CurrentTask, share: float) -> CurrentTask:
         """A task without this share of the images of each class, or the task itself if there are too few."""
-        if not share:
-            return now
-        groups = now.data.groups
-        if groups is None:
-            groups = near_duplicates(sketched(now.features()), now.data.targets)
-        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"), groups)
+        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"))
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
     def update(
@@ -613,14 +603,12 @@ class Holdout(Part):
         return stats
 
 
-def holdout_mask(targets: Tensor, share: float, generator: torch.Generator, groups: Tensor | None = None) -> Tensor:
-    """A mask that is false for about ``share`` of the images of each class, in whole groups: one of enough at least."""
+def holdout_mask(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A mask that is false for about ``share`` of the images of each class, and at least one of enough images."""
     mask = torch.ones(len(targets), dtype=torch.bool)
     if share:
         for target in torch.unique(targets).tolist():
             members = (targets == target).nonzero().flatten()
-            number, most = max(1, round(share * len(members))), len(members) - MIN_FIT_IMAGES
-            order = torch.randperm(len(members), generator=generator)
-            own = torch.arange(len(members)) if groups is None else groups[members]
-            mask[members[whole_groups(order, own, min(number, most), most)]] = False
+            number = max(0, min(max(1, round(share * len(members))), len(members) - MIN_FIT_IMAGES))
+            mask[members[torch.randperm(len(members), generator=generator)[:number]]] = False
     return mask

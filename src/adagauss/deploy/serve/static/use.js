@@ -5,13 +5,12 @@ import { attempt } from "./dialogs.js";
 
 const part = (name) => document.getElementById(name);
 let name = "";
-let taught = false;
 
 export function setup() {
   part("download-model").addEventListener("click", async () => {
     part("download-model").disabled = true;
     await attempt(() => download("/api/download/model", `${name}.safetensors`));
-    part("download-model").disabled = !taught;
+    part("download-model").disabled = false;
   });
   for (const code of document.querySelectorAll("#use pre")) {
     // Browsers offer the clipboard only over HTTPS and on this machine.
@@ -21,8 +20,7 @@ export function setup() {
 }
 
 export function show(model) {
-  taught = model.classes.length > 0;
-  part("download-model").disabled = !taught;
+  part("use").hidden = !model.classes.length;
   if (model.name === name) return;
   name = model.name;
   for (const place of document.querySelectorAll(".file-stem")) place.textContent = name;
