@@ -19,6 +19,7 @@ LAYERS = [
     ["backbones"],
     ["core.train"],
     ["core.task"],
+    ["core.groups"],
     ["core.calibration"],
     ["core.predictor"],
     ["parts", "classifiers", "sums"],

@@ -29,6 +29,7 @@ from adagauss.data.decode import ResizeMode
 from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.data.inputs import (
     PHOTOGRAPHS,
+    GroupsLike,
     ImagesLike,
     ImageSpec,
     check_one_kind,
@@ -141,19 +142,30 @@ class IncrementalClassifier:
 
     # ------------------------------------------------------------------------------------------------------- learning
 
-    def fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
+    def fit(self, images: ImagesLike, labels: LabelsLike | None = None, *, groups: GroupsLike = None) -> Self:
         """Learn one task from scratch; everything learned before is dropped."""
-        return self._learn(None, images, labels)
+        return self._learn(None, images, labels, groups)
 
-    def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
-        """Learn new classes, more images of known ones, or both; an error leaves the classifier unchanged."""
-        return self._learn(getattr(self, "learner_", None), images, labels)
+    def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None, *, groups: GroupsLike = None) -> Self:
+        """Learn new classes, more images of known ones, or both; an error leaves the classifier unchanged.
 
-    def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
+        Args:
+            images: of any kind, or a folder of class folders.
+            labels: one per image, or one for all.
+            groups: one value per image: images with the same value show the same object, and are held out together
+                when accuracies, prediction sets and scores of unknown images are estimated. For files, also a regular
+                expression: its first group, or its whole match, in the path below the class folder is the value. None
+                detects near-duplicates.
+        """
+        return self._learn(getattr(self, "learner_", None), images, labels, groups)
+
+    def _learn(
+        self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None, groups: GroupsLike
+    ) -> Self:
         images, first = peek(images)
         # Settings are checked before images are read.
         method = self._method(photographs=isinstance(first, PHOTOGRAPHS)) if learner is None else None
-        mode, data = self._labelled(learner, images, labels)
+        mode, data = self._labelled(learner, images, labels, groups)
         if method is not None:
             learner = self._new_learner(method, data)
             learner.resize_mode = mode
@@ -168,7 +180,7 @@ class IncrementalClassifier:
         return self
 
     def _labelled(
-        self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None
+        self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None, groups: GroupsLike
     ) -> tuple[ResizeMode, LabelledImages]:
         """Read labelled images; the first ones decide the resize mode if it is ``auto``."""
         spec = self._spec(learner)
@@ -177,21 +189,22 @@ class IncrementalClassifier:
             raise unknown_name("resize mode", self.resize_mode, known)
         if learner is None and self.resize_mode != "auto":
             spec = replace(spec, resize_mode=cast(ResizeMode, self.resize_mode))
-        data = labelled_images(images, labels, spec)
+        data = labelled_images(images, labels, spec, groups)
         squares = data.images.shape[1] == data.images.shape[2]
         wide = self.resize_mode == "auto" and squares and (median_proportion(images) or 1) >= WIDE
         if learner is not None or not wide:
             return spec.resize_mode, data
-        whole = labelled_images(images, labels, replace(spec, resize_mode="stretch"))
+        whole = labelled_images(images, labels, replace(spec, resize_mode="stretch"), groups)
         hits = [self._probe(one) for one in (data, whole)]
         mode: ResizeMode = "crop" if hits[0] > hits[1] else "stretch"
         self._reporter().message(f"most images are longer than 3:2; resize mode: {mode}")
         return mode, data if mode == "crop" else whole
 
     def _probe(self, data: LabelledImages) -> float:
-        """Count correct leave-one-out predictions on a sample, with the quick method; 0 if it cannot be compared."""
+        """The share of correct leave-one-out predictions on a sample with the quick method; 0 if unknown."""
         rows = torch.argsort(data.targets, stable=True)[evenly_spaced(len(data), PROBE_IMAGES)]
-        sample = LabelledImages(Subset(data.images, rows), data.targets[rows], data.classes)
+        groups = None if data.groups is None else data.groups[rows]
+        sample = LabelledImages(Subset(data.images, rows), data.targets[rows], data.classes, groups)
         if len(data.classes) < 2 or int(sample.counts().min()) < 2:
             return 0.0
         from adagauss.analytic.classifier import AnalyticScorer
@@ -200,7 +213,7 @@ class IncrementalClassifier:
         learner = self._new_learner(make_method(name, settings=settings), sample)
         learner.learn(sample)
         choice = cast(AnalyticScorer, learner.state.scorer).choice
-        return float(choice.hits[choice.best])
+        return float(choice.hits[choice.best]) / max(1, int(choice.images))
 
     def _new_learner(self, method: Method, data: LabelledImages) -> Learner:
         statistics = pixel_statistics(data.images, self._reporter())
@@ -481,13 +494,15 @@ def quick_method() -> tuple[str, Settings]:
 # ------------------------------------------------------------------------------------------------------------ labels
 
 
-def labelled_images(images: ImagesLike, labels: LabelsLike | None, spec: ImageSpec) -> LabelledImages:
+def labelled_images(
+    images: ImagesLike, labels: LabelsLike | None, spec: ImageSpec, groups: GroupsLike = None
+) -> LabelledImages:
     """Read images with their labels; without labels, a folder of class folders."""
     path = Path(images) if isinstance(images, str | os.PathLike) else None
     if labels is None:
         if path is None:
             raise DataError("labels are missing: give one per image, or the path of a folder of class folders")
-        return class_folder_images(path, spec)
+        return class_folder_images(path, spec, groups)
     one = isinstance(labels, str | int | float | np.generic) or (isinstance(labels, np.ndarray) and labels.ndim == 0)
     if path is not None and not one and path.expanduser().is_dir():
         raise DataError("a folder of class folders brings its own labels: give none, or one label for all its images")
@@ -506,7 +521,7 @@ def labelled_images(images: ImagesLike, labels: LabelsLike | None, spec: ImageSp
     kept = [listed[position] for position in read.kept.tolist()]
     if lost := [label for label in dict.fromkeys(listed) if label not in set(kept)]:
         raise DataError(f"none of the images of class {lost[0]!r} can be decoded: repair them or leave the class out")
-    return LabelledImages.from_labels(read.images, kept)
+    return replace(LabelledImages.from_labels(read.images, kept), groups=read.grouped(groups))
 
 
 def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) -> LabelledImages:

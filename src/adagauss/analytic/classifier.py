@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
@@ -23,6 +23,7 @@ from adagauss.backbones import Network
 from adagauss.core.calibration import Fitted, HeldOutScores, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.groups import group_sizes, near_duplicates, sketched, whole_groups
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches
 from adagauss.data.images import Label
@@ -41,13 +42,8 @@ class RandomFeatures(State):
     dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("drawn", torch.tensor([seed, features, size]))
-        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        super().__init__(drawn=torch.tensor([seed, features, size]), total=torch.zeros((), dtype=torch.float64))
         self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
-        self.drawn: Tensor
-        self.total: Tensor
-        self.matrix: Tensor
         self._draw()
         self.total = self.matrix.double().sum()
 
@@ -78,36 +74,59 @@ TELLING = 2
 """Images per feature up to which images that were never added can be detected."""
 MOST_NAMED = 5
 """Largest number of classes named in a warning."""
+
+
+class Sample(NamedTuple):
+    """Images for leave-one-out model selection and calibration."""
+
+    features: Tensor
+    targets: Tensor
+    """The score column of the class of each."""
+    groups: Tensor
+    """Images of one group are left out together."""
+
+
+UNTESTED = "are near-duplicates, so its accuracy cannot be estimated. Add images of other objects"
 Expansion = Callable[[Tensor], Tensor]
 """Maps features to the inputs of the moments."""
 
 
-def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expansion) -> tuple[Tensor, Tensor]:
-    """Add the current images to the sums.
+def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expansion) -> Sample:
+    """Add the current images to the sums; return a random sample of about ``loo_images``, in whole groups.
 
-    Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
-    ``loo_images`` random images and the columns of their classes: the leave-one-out sample.
+    Several processes sum over their share of the images each, and then add the sums up.
     """
     columns, classes = torch.tensor(now.columns), len(now.all_classes)
     before = (sums.cross.clone(), sums.counts.clone())
     sampled = torch.zeros(len(now.data), dtype=torch.bool)
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
     sampled[order[:loo_images]] = True
-    processes = now.runtime.processes
+    processes, start = now.runtime.processes, sum(now.network.extractor.groups[:-1])
     own = sums if processes.alone else sums.empty_like(classes)
-    waiting = [torch.zeros(0, sums.width, device=now.runtime.device)]
+    waiting, sketches = [torch.zeros(0, sums.width, device=now.runtime.device)], []
     for rows, features in now.blocks(divided=True):
         inputs = expanded(features)
         own.add_(inputs, columns[now.data.targets[rows]], classes)
         waiting.append(inputs[sampled[rows]])
+        sketches.append(sketched(features[:, start:]))
     if own is not sums:
         for buffer in own.buffers():
             processes.sum_(buffer)
         sums.merge_(own)
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(now.data.images, now.runtime)
-    held = Sharding(division.owners[sampled], processes)
-    return held.all_gather(torch.cat(waiting)), columns[now.data.targets[sampled]]
+    held = Sharding(division.owners[sampled], processes).all_gather(torch.cat(waiting))
+    groups = now.data.groups
+    if groups is not None:
+        groups = groups * len(now.classes) + now.data.targets  # a group is of one class
+    else:
+        groups = near_duplicates(division.all_gather(torch.cat(sketches)), now.data.targets)
+    chosen = whole_groups(order, groups, loo_images, 2 * loo_images).sort().values
+    others, features = ~sampled[chosen], held.new_empty(len(chosen), sums.width)
+    features[~others] = held[(sampled.cumsum(0) - 1)[chosen[~others]]]
+    if bool(others.any()):  # of the same groups
+        features[others] = expanded(now.part(chosen[others]).prediction_features())
+    return Sample(features, columns[now.data.targets[chosen]], groups[chosen])
 
 
 def remove_task(sums: MomentSums, now: CurrentTask, expanded: Expansion) -> None:
@@ -166,12 +185,15 @@ def _warn_of_repeats(sums: MomentSums, now: CurrentTask, cross: Tensor, counts: 
             difference = cross[:, column] - times * (sums.cross[:, column] - cross[:, column])
             repeated += [repr(label)] if float(difference.norm()) <= size * SAME_EACH * number else []
     if repeated:
-        named = ", ".join(repeated[:MOST_NAMED]) + (" ..." if len(repeated) > MOST_NAMED else "")
         logger.warning(
             "the images of class %s seem to have been learned before: each counts again now. If that is a mistake, "
             "forget these classes (if they are all, delete the model file) and teach them once",
-            named,
+            _named(repeated),
         )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (" ..." if len(names) > MOST_NAMED else "")
 
 
 def _length(sums: MomentSums) -> float:
@@ -199,15 +221,11 @@ class AnalyticScorer(Scorer):
     def __init__(
         self, sums: MomentSums, random: RandomFeatures | None, choice: ModelSelection, solution: Linear | None = None
     ) -> None:
-        super().__init__()
-        weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
+        weight, bias = solution or (None, None)
+        super().__init__(weight=weight, bias=bias)
         self.sums = sums
         self.random = random
         self.choice = choice
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.weight: Tensor
-        self.bias: Tensor
 
     def expanded(self, features: Tensor) -> Tensor:
         """What the sums are over."""
@@ -299,41 +317,25 @@ class AnalyticClassifier(Classifier):
     def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Fitted:
         known = as_state(before, AnalyticScorer) or self.initial(now)
         sums = known.sums.copy()
-        features, targets = add_task(sums, now, self.loo_images, known.expanded)
-        return self._fitted(known, sums, features, targets, now.network)
+        sample = add_task(sums, now, self.loo_images, known.expanded)
+        return self.fitted(known, sums, sample, now, now.all_classes)
 
-    def update_from_sums(
-        self,
-        now: FitContext,
-        before: State | None,
-        new: MomentSums,
-        columns: Sequence[int],
-        features: Tensor,
-        targets: Tensor,
+    def fitted(
+        self, known: AnalyticScorer, sums: MomentSums, sample: Sample, now: FitContext, labels: Sequence[Label]
     ) -> Fitted:
-        """Like `update`, for images given by their moments.
-
-        ``columns`` are the score columns of their classes, ``features`` and ``targets`` those of the leave-one-out
-        sample.
-        """
-        known = as_state(before, AnalyticScorer) or self.initial(now)
-        sums = known.sums.copy().merge_(new, columns)
-        return self._fitted(known, sums, features.to(now.runtime.device), targets, now.network)
-
-    def _fitted(
-        self, known: AnalyticScorer, sums: MomentSums, features: Tensor, targets: Tensor, network: Network
-    ) -> Fitted:
-        choice, groups = copy.deepcopy(known.choice), self._groups(network)
+        """The scorer of new sums, selected by a sample of the new images; ``labels`` are those of its columns."""
+        choice, groups = copy.deepcopy(known.choice), self.feature_groups(now.network)
         weighing = Standardizer(sums, groups)
-        scores, columns = choice.observe(weighing, features, targets)
+        scores, others = choice.observe(weighing, *sample)
         scorer = AnalyticScorer(sums, known.random, choice, choice.solve(weighing))
         last = max((index for index, read in enumerate(scorer.reads(groups) or ()) if read), default=len(groups) - 1)
-        start = sum(groups[:last])
-        others = sums.counts.cpu()[targets] > 1  # the images of ``columns``
-        own = features[others].double()[:, start : start + groups[last]]
-        class_sums = sums.cross[start : start + groups[last]]
-        distances = left_out_distances(own, columns.to(own.device), own, class_sums)
-        return Fitted(scorer, HeldOutScores(scores, columns, distances, start))
+        part = slice(start := sum(groups[:last]), start + groups[last])
+        features, columns, together = (one[others] for one in sample)
+        sizes = group_sizes(sample.groups)
+        distances = left_out_distances(features[:, part], columns.to(features.device), together, sums.cross[part])
+        alone = [repr(labels[column]) for column in torch.unique(sample.targets[~others & (sizes > 1)]).tolist()]
+        warning = f"all images of class {_named(alone)} {UNTESTED}" if alone else None
+        return Fitted(scorer, HeldOutScores(scores, columns, distances, start), warning)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         expands = self.random_features is not None
@@ -347,7 +349,9 @@ class AnalyticClassifier(Classifier):
         if now.removed is not None:
             remove_task(sums, now.removed, before.expanded)
         sums.regroup_(now.groups)
-        return AnalyticScorer(sums, before.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
+        return AnalyticScorer(
+            sums, before.random, choice, choice.solve(Standardizer(sums, self.feature_groups(now.network)))
+        )
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
@@ -357,9 +361,11 @@ class AnalyticClassifier(Classifier):
         if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
-        return AnalyticScorer(sums, one.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
+        return AnalyticScorer(
+            sums, one.random, choice, choice.solve(Standardizer(sums, self.feature_groups(now.network)))
+        )
 
-    def _groups(self, network: Network) -> tuple[int, ...]:
+    def feature_groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
@@ -369,15 +375,13 @@ class AnalyticClassifier(Classifier):
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.
             random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
-        choice = self._choice(self._groups(now.network))
-        return AnalyticScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)
-
-    def _choice(self, groups: Sequence[int]) -> ModelSelection:
-        if len(groups) == 1 or self.group_weights is None:
-            return ModelSelection(self.rules)
-        if len(groups) != len(self.group_weights[0]):
+        groups, weights = self.feature_groups(now.network), self.group_weights
+        if len(groups) == 1 or weights is None:
+            weights = ((1.0,),)
+        elif len(groups) != len(weights[0]):
             raise ConfigError(
                 f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
-                f"{len(self.group_weights[0])}: give one weight for each group"
+                f"{len(weights[0])}: give one weight for each group"
             )
-        return ModelSelection(self.rules, self.group_weights)
+        choice = ModelSelection(self.rules, weights)
+        return AnalyticScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)

@@ -8,6 +8,7 @@ W²/2 numbers. Everything works on strips in place, so a factorisation needs no 
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Self
@@ -157,9 +158,9 @@ def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
 
 
 def column_products(one: Tensor, other: Tensor) -> Tensor:
-    """(N,) scalar products of the columns of two (width, N) matrices, in float64."""
-    products: Tensor = torch.einsum("svn,swn->nvw", one.unsqueeze(1), other.unsqueeze(1))
-    return products.flatten().double()
+    """(G, k, l) scalar products of the columns of each group, of (width, G, k) and (width, G, l), in float64."""
+    products: Tensor = torch.einsum("sgk,sgl->gkl", one, other)
+    return products.double()
 
 
 ROWS = 4096
@@ -188,21 +189,19 @@ class MomentSums(State):
 
     dims: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
 
+    cross: Tensor
+    counts: Tensor
     coordinates_of: int | None = None
     """Number of features, where these are sums over their coordinates in a smaller space; never saved."""
 
     def __init__(self, width: int, classes: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("gram", torch.zeros(packed_size_strips(width), dtype=torch.float64))
-        self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
-        self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
-        self.register_buffer("total", torch.zeros(width, dtype=torch.float64))
-        self.register_buffer("images", torch.zeros((), dtype=torch.long))
-        self.gram: Tensor
-        self.cross: Tensor
-        self.counts: Tensor
-        self.total: Tensor
-        self.images: Tensor
+        super().__init__(
+            gram=torch.zeros(packed_size_strips(width), dtype=torch.float64),
+            cross=torch.zeros(width, classes, dtype=torch.float64),
+            counts=torch.zeros(classes, dtype=torch.long),
+            total=torch.zeros(width, dtype=torch.float64),
+            images=torch.zeros((), dtype=torch.long),
+        )
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be sums over images."""
@@ -282,10 +281,7 @@ class MomentSums(State):
 
     def copy(self) -> Self:
         """Sums that can be changed without changing these."""
-        copied = type(self)(0)
-        for name, values in self.named_buffers():
-            setattr(copied, name, values.clone())
-        return copied
+        return copy.deepcopy(self)
 
     def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""

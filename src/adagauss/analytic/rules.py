@@ -6,6 +6,7 @@ x·d, as a map of x itself, so that the same sums serve any weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,9 @@ CONSTANT = 1e-12
 LEAST_FREEDOM = 1e-5
 """Of what an image does not decide about its own score: rounding must not make it nothing or negative."""
 LEAST_SHARE = 1e-9
-"""Keeps what remains of a covariance without an image invertible in the presence of rounding."""
+"""Keeps what remains of a covariance without a group invertible in the presence of rounding."""
+Groups = Sequence[Tensor]
+"""For each size k of a group, the (G, k) rows of images that are left out together; none: each image on its own."""
 ALONE = "no class has two different images, so the covariance within classes is unknown: add images"
 
 
@@ -120,22 +123,27 @@ class Ridge:
         return self._linear(system.solve(), sums, mean)
 
     @torch.no_grad()
-    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """(N, C) scores of images in the sums, each left out (leave-one-out), without solving again.
+    def left_out(
+        self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None, groups: Groups = ()
+    ) -> Tensor:
+        """(N, C) scores of images in the sums, each left out with its group, without solving again.
 
-        y − (y − ŷ)/(1 − h), h = xM⁻¹xᵀ, ŷ the scores of x in the regression of everything. With an intercept x is
-        centred, and 1/n is added to h. Every image's class must keep another image.
+        Y − (I − H)⁻¹(Y − Ŷ), H = XM⁻¹Xᵀ, Ŷ the scores of a group X in the regression of everything. With an intercept
+        X is centred, and 1/n is added to H. Every image's class must keep another group.
         """
         system, mean = self._system(sums, scale)
         factor = system.some_factor()
         half = solve_lower(factor, (features - mean.to(features)).mT.to(factor[0]))
-        overlap = column_products(half, half)
-        if self.intercept:
-            overlap = overlap + 1 / float(sums.counts.sum())
+        constant = 1 / float(sums.counts.sum()) if self.intercept else 0.0
         solution = solve_factorised(factor, system.right.to(factor[0]))
         fitted = self._linear(solution.double(), sums, mean)(features).double()
         labels = F.one_hot(targets.to(fitted.device), sums.classes).to(fitted)
-        return labels - (labels - fitted) * (1 / (1 + LEAST_FREEDOM - overlap)).unsqueeze(1)
+        error = labels - fitted
+        for rows in groups or [torch.arange(len(targets)).unsqueeze(1)]:
+            freedom = -(column_products(half[:, rows], half[:, rows]) + constant)
+            freedom.diagonal(dim1=1, dim2=2).add_(1 + LEAST_FREEDOM)
+            error[rows] = torch.linalg.solve(freedom, error[rows])
+        return labels - error
 
     def _system(self, sums: MomentSums, scale: Tensor | None) -> tuple[_System, Tensor]:
         """The normal equations, and the mean feature (zero without an intercept)."""
@@ -186,36 +194,39 @@ class LDA:
         return Linear(weight.float().contiguous(), bias.float())
 
     @torch.no_grad()
-    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Leave-one-out scores by Woodbury's identity, at the shrinkage of everything; see `Ridge.left_out`.
+    def left_out(
+        self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None, groups: Groups = ()
+    ) -> Tensor:
+        """Leave-group-out scores by Woodbury's identity, at the shrinkage of everything; see `Ridge.left_out`.
 
-        Without an image, with deviation d from the mean of its class of n_c images, the scatter within classes loses
-        ddᵀ·n_c/(n_c − 1), and the mean of the class moves by −d/(n_c − 1). All scores follow from the products aᵀΣ⁻¹b
-        of features, deviations and means.
+        Without k of n_c images, with deviations D from the mean of their class, the scatter within classes loses
+        D(I + 11ᵀ/(n_c − k))Dᵀ, and the mean of the class moves by −D1/(n_c − k). All scores follow from the products
+        aᵀΣ⁻¹b of features, deviations and means.
         """
         system, centre = self._system(sums, scale)
         factor = system.some_factor()
         targets = targets.to(centre.device)
         half_points = solve_lower(factor, (features.double() - centre).mT.to(factor[0]))
         half_means = solve_lower(factor, system.right.to(factor[0]))
-        own = half_means[:, targets]
-        away = half_points - own
-        rest = sums.counts[targets].double() - 1
-
-        # The mean of an image's own class, without it: m' = m − d/(n_c − 1); the other means stay.
-        moved = own - away / rest.to(away)
-        means_x, means_d = ((half.mT @ half_means).double() for half in (half_points, away))
-        means_m = half_means.double().square().sum(0).expand(len(targets), -1).clone()
-        row = torch.arange(len(targets), device=targets.device)
-        means_x[row, targets], means_d[row, targets] = column_products(half_points, moved), column_products(away, moved)
-        means_m[row, targets] = moved.double().square().sum(0)
-
-        freedom = (1 - 1 / (rest + 1)) / max(system.share, 1e-300) - column_products(away, away)
-        freedom = freedom + LEAST_SHARE * freedom
-        inner = means_d * (1 / freedom).unsqueeze(1)
-        linear = means_x + column_products(half_points, away).unsqueeze(1) * inner
-        square: Tensor = means_m + means_d * inner
-        return linear - square / 2
+        away = half_points - half_means[:, targets]
+        squares, share = half_means.double().square().sum(0), max(system.share, 1e-300)
+        scores = squares.new_empty(len(targets), sums.classes)
+        for rows in groups or [torch.arange(len(targets)).unsqueeze(1)]:
+            own, place = targets[rows[:, 0]], torch.arange(len(rows), device=rows.device)
+            points, off, rest = half_points[:, rows], away[:, rows], sums.counts[own].double() - rows.shape[1]
+            # The mean of the group's own class, without it; the other means stay.
+            moved = (half_means[:, own] - off.sum(2) / rest.to(off)).unsqueeze(2)
+            means_x, means_d = (torch.einsum("sgk,sc->gkc", half, half_means).double() for half in (points, off))
+            means_m = squares.expand(len(rows), -1).clone()
+            means_x[place, :, own] = column_products(points, moved).squeeze(2)
+            means_d[place, :, own] = column_products(off, moved).squeeze(2)
+            means_m[place, own] = moved.double().square().sum((0, 2))
+            freedom = -(1 / (rest + rows.shape[1]).view(-1, 1, 1) / share + column_products(off, off))
+            freedom.diagonal(dim1=1, dim2=2).add_((1 + LEAST_SHARE) / share)
+            inner = torch.linalg.solve(freedom, means_d)
+            linear = means_x + column_products(points, off) @ inner
+            scores[rows] = linear - (means_m + (means_d * inner).sum(1)).unsqueeze(1) / 2
+        return scores
 
     def _system(self, sums: MomentSums, scale: Tensor | None) -> tuple[_System, Tensor]:
         """Σ·V = (means of the classes about the mean of all images), and that mean."""

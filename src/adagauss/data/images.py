@@ -126,6 +126,8 @@ class LabelledImages:
     images: Images
     targets: Tensor
     classes: tuple[Label, ...]
+    groups: Tensor | None = None
+    """(N,) numbers: images of one group, such as frames of one video, are held out together. None: near-duplicates."""
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.targets):
@@ -158,7 +160,8 @@ class LabelledImages:
         renumber = torch.tensor([position.get(label, -1) for label in self.classes], dtype=torch.long)
         targets = renumber[self.targets]
         kept = torch.nonzero(targets >= 0).flatten()
-        return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes))
+        groups = None if self.groups is None else self.groups[kept]
+        return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes), groups)
 
     def counts(self) -> Tensor:
         """Number of images of each class."""

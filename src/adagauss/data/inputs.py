@@ -24,7 +24,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 ImagesLike = str | os.PathLike[str] | Image.Image | npt.ArrayLike | Tensor | Iterable[Any]
 """Anything `read_images` accepts."""
+GroupsLike = Sequence[Hashable] | npt.NDArray[Any] | Tensor | str | None
+"""One value per image, or a regular expression for the names of files; see `NamedImages.grouped`."""
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int]
 
@@ -91,6 +94,39 @@ class NamedImages:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def grouped(self, groups: GroupsLike) -> Tensor | None:
+        """Number the groups of the images: by one value per given image, or by a regular expression for their names.
+
+        The first group of the expression, or its whole match, is the value; names without a match are on their own.
+
+        >>> NamedImages(ArrayImages(torch.zeros(3, 1, 2, 2)), ("a/1.png", "b/2.png", "b/3.png"),
+        ...     torch.arange(3), 3).grouped("^[^/]+/")
+        tensor([0, 1, 1])
+        """
+        if groups is None:
+            return None
+        if isinstance(groups, str):
+            try:
+                matches = [re.search(groups, name) for name in self.names]
+            except re.error as error:
+                raise DataError(f"groups: {groups!r} is not a regular expression ({error})") from None
+            if not any(matches):
+                raise DataError(
+                    f"groups: {groups!r} matches none of {len(self)} file names, such as {self.names[0]!r}. Give a "
+                    "regular expression for the part of the path that files of one object share"
+                )
+            values: list[Hashable] = [
+                ("alone", name) if one is None else (one[1] if one.re.groups else one[0])
+                for name, one in zip(self.names, matches, strict=True)
+            ]
+        else:
+            if len(groups) != self.given:
+                raise DataError(f"{self.given} images but {len(groups)} groups: give one value per image")
+            given = groups.tolist() if isinstance(groups, np.ndarray | Tensor) else groups
+            values = [given[position] for position in self.kept.tolist()]
+        numbers: dict[Hashable, int] = {}
+        return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | None = None) -> NamedImages:
@@ -245,7 +281,7 @@ def usual_side(shorter_sides: list[int]) -> int:
     return min(PHOTO_SIZE, sorted(shorter_sides)[len(shorter_sides) // 2])
 
 
-def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
+def class_folder_images(path: Path, spec: ImageSpec, groups: GroupsLike = None) -> LabelledImages:
     """Read a folder with one folder of images per class; the folder names are the labels."""
     path = resolve_path(path)
     if not path.is_dir():
@@ -272,9 +308,10 @@ def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
             more,
         )
     listed = [(file, target) for target, files in enumerate(members.values()) for file in files]
-    read = file_images([file for file, _ in listed], [str(file) for file, _ in listed], spec)
+    names = [str(file.relative_to(folders[target])) for file, target in listed]
+    read = file_images([file for file, _ in listed], names, spec)
     targets = torch.tensor([target for _, target in listed])[read.kept]
-    data = LabelledImages(read.images, targets, tuple(members))
+    data = LabelledImages(read.images, targets, tuple(members), read.grouped(groups))
     for label, count in zip(data.classes, data.counts().tolist(), strict=True):
         if not count:
             raise DataError(
