@@ -91,7 +91,7 @@ def test_frozen_layers_run_once_per_batch_for_both_networks(
     monkeypatch.setattr(Extractor, "learned", count_learned)
     method, network = learner.method, learner.network
     now = CurrentTask(1, tasks[2], network, network.frozen_copy(), method.augmentation, learner.runtime)
-    method.representation.fit(now, learner.memory, {})
+    method.representation.fit(now, learner.memory)
     assert entered
     assert len(learned) == 2 * len(entered)
 

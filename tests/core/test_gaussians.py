@@ -99,8 +99,6 @@ def test_labels_of_any_hashable_kind(labels: tuple[Hashable, Hashable]) -> None:
     features = draw(20)
     result = ClassGaussians.from_features(features, [labels[row % 2] for row in range(20)])
     assert result.labels == list(labels)
-    assert labels[0] in result
-    assert "absent" not in result
     torch.testing.assert_close(result.means[1], features[1::2].mean(0))
 
 

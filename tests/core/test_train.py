@@ -262,7 +262,7 @@ def learn(recipe: Recipe, snapshots: KeptInMemory | None = None, **settings: Any
     now = tiny_task(snapshots)
     before = copy.deepcopy(now.network)
     terms = {"cross_entropy": CrossEntropy(), "anti_collapse": AntiCollapse()}
-    Representation(first=recipe, terms=terms, **settings).fit(now, ClassGaussians(3), {})
+    Representation(first=recipe, terms=terms, **settings).fit(now, ClassGaussians(3))
     return before, now.network
 
 

@@ -187,8 +187,8 @@ def test_what_the_authors_set_on_a_dataset_overrides_settings_of_the_dataset() -
     assert dataset_info("tiny").settings == {"augmentation.crop_padding": 8}
     assert resolved("il2a", "tiny-10").augmentation.crop_padding == 0
     assert resolved("efc", "tiny-10").augmentation.crop_padding == 8
-    assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
-    assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
+    assert plain(resolved("dpcr", "tiny-10").classifier)["gamma"] == 2000
+    assert plain(resolved("dpcr", "cifar100-10").classifier)["gamma"] == 200
     first = resolved("pass", "imagenet-subset-10").representation.first
     assert first is not None
     assert first.optimizer == "sgd"

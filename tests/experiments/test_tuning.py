@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import Images, LabelledImages
 from adagauss.data.stream import StreamConfig
@@ -147,7 +148,7 @@ class FakeRun:
         self.calls.append(folder.name)
         if len(self.calls) > self.dies:
             raise KeyboardInterrupt
-        pooled_shrinkage = config.method.classifier.spec()["pooled_shrinkage"]
+        pooled_shrinkage = plain(config.method.classifier)["pooled_shrinkage"]
         if pooled_shrinkage > self.fails:
             raise NumericalError("lower the learning rate")
         return _Result([1.0, 1 - abs(pooled_shrinkage - 0.3)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from adagauss.core.config import plain
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.methods import make_method
@@ -39,8 +40,8 @@ def test_every_row_of_the_ablation_table_runs(row: str) -> None:
 
 def test_the_text_sums_and_the_code_averages_squared_errors() -> None:
     paper, reference = (make_method("adagauss", preset) for preset in ("paper", "reference"))
-    assert paper.drift.spec()["reduction"] == "sum"
-    assert reference.drift.spec()["reduction"] == "mean"
+    assert plain(paper.drift)["reduction"] == "sum"
+    assert plain(reference.drift)["reduction"] == "mean"
 
 
 @pytest.mark.parametrize(("preset", "drops"), [("paper", [[4, 9], [45, 90]]), ("reference", [[], [30, 60, 90]])])
@@ -95,7 +96,7 @@ def test_the_preset_of_the_paper_learns_two_tasks_with_clipped_gradients() -> No
     """Rate 0.1 and λ = 10 with sums over batch and dimensions, for more than a few epochs."""
     settings = {f"representation.{when}.epochs": 10 for when in ("first", "later")}
     learner = taught("adagauss", 2, "paper", **settings)
-    assert learner.method.representation.terms["distillation"].spec()["reduction"] == "sum"
+    assert plain(learner.method.representation.terms["distillation"])["reduction"] == "sum"
     assert torch.isfinite(scores(learner)).all()
 
 

@@ -121,6 +121,6 @@ def test_old_setting_keys_are_accepted_and_removed_ones_say_what_to_use() -> Non
     with pytest.raises(ConfigError, match=r"drift.fallback was removed in version 0.3: use drift.kind=affine"):
         make_method("adagauss", settings={"drift.fallback": True})
     method = make_method("adagauss", settings={"classifier.tied": 0.5, "drift.least_steps": 7})
-    assert (method.classifier.spec()["pooled_shrinkage"], method.drift.spec()["min_steps"]) == (0.5, 7)
+    assert (plain(method.classifier)["pooled_shrinkage"], plain(method.drift)["min_steps"]) == (0.5, 7)
     with pytest.raises(ConfigError, match=r"backbone.companion was removed in version 0.3: use more patches"):
         make_method("adagauss", settings={"backbone.companion": {"name": "patches"}})

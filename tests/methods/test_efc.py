@@ -105,7 +105,7 @@ def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyP
     move = EFC.move
 
     def spy(self: EFC, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        measured = now.term_states["terms/feature_matrix"]
+        measured = now.term_states["feature_matrix"]
         assert isinstance(measured, MeasuredMatrix)
         read.append(measured.matrix)
         moved = move(self, memory, now)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.augment import Augmentation, to_float
@@ -165,7 +166,7 @@ def test_adc_falls_back_to_plain_images_where_no_image_reaches_the_prototype() -
 def test_presets_of_adagauss_fit_its_variants(name: str, preset: str) -> None:
     method = make_method(name, preset)
     reduction = "sum" if preset == "paper" else "mean"
-    assert method.representation.terms["distillation"].spec()["reduction"] == reduction
+    assert plain(method.representation.terms["distillation"])["reduction"] == reduction
     if isinstance(method.drift, Adapter):
         assert method.drift.reduction == reduction
     else:

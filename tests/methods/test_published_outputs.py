@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ def distances(method: str, preset: str | None, bank: ClassGaussians, points: Ten
     """Squared Mahalanobis distances: the scores of a Bayes classifier without priors and determinants."""
     classifier = make_method(method, preset).classifier
     assert isinstance(classifier, MemoryClassifier)
-    scorer: Any = classifier.of_memory(bank, SimpleNamespace())
+    scorer: Any = classifier.of_memory(bank, cast(Any, None))
     scores = -2 * scorer(points.float()).double()
     assert isinstance(scores, Tensor)
     return scores

@@ -12,7 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.core.config import Part
+from adagauss.core.config import Part, plain
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask
@@ -208,6 +208,6 @@ def test_sampled_linear_separates_what_can_be_separated() -> None:
 def test_state_round_trip_gives_equal_scores(part: Classifier) -> None:
     points, _ = data(seed=1)
     scorer = fitted(part, memory())
-    other = cast(Classifier, Part.build("classifier", part.spec())).empty_state()
+    other = cast(Classifier, Part.build("classifier", plain(part))).empty_state()
     other.load_state_dict(scorer.state_dict())
     assert torch.equal(other(points), scorer(points))

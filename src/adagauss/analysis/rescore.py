@@ -48,7 +48,7 @@ def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[tupl
     for index in range(run.done):
         state = Learner.load(run.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
         previous = before.network.frozen_copy() if before else None
-        states = before.states_below("representation/") if before else {}
+        states = before.term_states if before else {}
         classes = tuple(before.classes) if before else ()
         train = stream[index].train
         now = CurrentTask(index, train, state.network, previous, method.augmentation, runtime, states, classes)

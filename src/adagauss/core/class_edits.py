@@ -104,7 +104,7 @@ class ClassEdits:
         before, theirs = self.state, other.state
         if theirs.memory.means.device != self.runtime.device:
             theirs = self.runtime.place(copy.deepcopy(theirs))
-        check_features(before.network.extractor, theirs.network.extractor)
+        _check_same_features(before.network.extractor, theirs.network.extractor)
         tasks = add_tasks(before.tasks, *theirs.tasks)
         if not before.classes or not theirs.classes:
             one = before if before.classes else theirs
@@ -188,16 +188,6 @@ class ClassEdits:
         self.about = move_sources(self.about, renamed or {}, after.classes)
 
 
-def check_known(method: Method, again: Sequence[Label]) -> None:
-    """Refuse more images of known classes where the method cannot use them."""
-    if again and (reason := method.why_no_known_classes):
-        raise UnsupportedError(
-            f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}. "
-            "Forget the class and teach it again with all its images, or use a method that predicts from class "
-            "statistics, such as analytic or adagauss+"
-        )
-
-
 def _check_same_settings(one: ClassEdits, other: ClassEdits) -> None:
     """Refuse to merge learners with other methods, settings or image shapes; the error names the differences."""
     sides = [
@@ -215,7 +205,7 @@ def _check_same_settings(one: ClassEdits, other: ClassEdits) -> None:
     )
 
 
-def check_features(one: Extractor, other: Extractor) -> None:
+def _check_same_features(one: Extractor, other: Extractor) -> None:
     """Refuse to merge learners whose networks or dictionaries differ."""
     mine, theirs = one.state_dict(), other.state_dict()
     same = mine.keys() == theirs.keys() and all(_equal(tensor, theirs[name]) for name, tensor in mine.items())

@@ -76,7 +76,7 @@ def current_settings(settings: Mapping[str, Any], role: str = "", kind: str = ""
 
 
 class Requirement(Enum):
-    """Something that one part of a method needs and another provides, with the way to get it."""
+    """Something that one part of a method needs and another provides: its description, and the setting to change."""
 
     MEANS = ("the mean of each class", "set memory.kind=means or memory.kind=gaussians")
     COVARIANCES = ("the covariance of each class", "set memory.kind=gaussians")
@@ -99,17 +99,8 @@ class Requirement(Enum):
         "set representation.later=null, which freezes the network",
     )
 
-    @property
-    def what(self) -> str:
-        """Description for error messages."""
-        return self.value[0]
 
-    @property
-    def remedy(self) -> str:
-        """The setting that fulfils it."""
-        return self.value[1]
-
-
+KIND = "kind"
 SECOND_OUTPUT = "needs one trained output for each class, and a class that comes again would get a second one"
 """Reason why parts that need the outputs of every task accept no images of known classes."""
 
@@ -174,16 +165,10 @@ class Part(Config):
     def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
         """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
         fields = dict(spec)
-        kind = fields.pop("kind", None)
-        if kind is None:
+        if (kind := fields.pop(KIND, None)) is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
         kind = version_0_2()["kinds"].get(f"{role}.{kind}", kind)
         return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
-
-    def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part; the kind of a custom part names its module."""
-        kind = Part._registry[self.role].stored_name(self.kind)
-        return {"kind": kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -211,26 +196,25 @@ def check_requirements(parts: Iterable[Part], given: frozenset[Requirement] = fr
     provided = given.union(*(part.provides for part in parts))
     for part in parts:
         for need in sorted(part.requires - provided, key=lambda need: need.name):
-            raise ConfigError(f"{part.role} {part.kind!r} needs {need.what}, and nothing provides it: {need.remedy}")
+            what, remedy = need.value
+            raise ConfigError(f"{part.role} {part.kind!r} needs {what}, and nothing provides it: {remedy}")
+
+
+def plain(config: BaseModel) -> dict[str, Any]:
+    """A configuration as JSON-ready data, from which `Config.of` or `Part.build` makes an equal one.
+
+    Parts have their kinds; the kind of a custom part names its module.
+    """
+    kind = {KIND: Part._registry[config.role].stored_name(config.kind)} if isinstance(config, Part) else {}
+    return kind | {name: _plain(getattr(config, name)) for name in type(config).model_fields}
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Part):
-        return value.spec()
     if isinstance(value, BaseModel):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+        return plain(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
-
-
-def plain(config: Config) -> dict[str, Any]:
-    """A configuration as JSON-ready data, parts with their kinds."""
-    data = _plain(config)
-    assert isinstance(data, dict)
-    return data
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def import_parts(data: Mapping[str, Any]) -> None:
@@ -265,7 +249,6 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
 
 AUTOMATIC = ("backbone.input_size",)
 """Settings whose None means 'default', not 'off'."""
-KIND = "kind"
 
 C = TypeVar("C", bound=Config)
 

@@ -76,9 +76,6 @@ class ClassGaussians(State):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __contains__(self, label: object) -> bool:
-        return label in self.labels
-
     def empty_like(self) -> Self:
         """A bank of this kind without classes."""
         return type(self)(self.size, self.covariance, self.means.device)
@@ -154,11 +151,6 @@ class ClassGaussians(State):
     def covariances(self) -> Tensor:
         """(C, S, S) covariance matrices, unbiased; an error if only means are stored."""
         return self.unpack(self.packed)
-
-    @property
-    def numbers_per_class(self) -> int:
-        """Numbers stored per class: S + S(S+1)/2 for full covariances."""
-        return self.size + self.packed.shape[1]
 
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> Self:
         bank = self.empty_like()
@@ -240,10 +232,23 @@ class ClassGaussians(State):
         if not len(self):
             return self.copy()
         means, packed = [], []
-        for some in self.blocks():
-            moved, covariances = transported(some.means, some.factors(), mapping, samples, generator)
-            means.append(moved)
-            packed.append(self.pack(linalg.symmetrise(covariances) + extra))
+        with torch.no_grad():
+            for some in self.blocks():
+                mean, factors = some.means.float().unsqueeze(1), some.factors(dtype=torch.float32)
+                # Moments about the mapped means: batches add up exactly, without a second pass.
+                centres = mapping(mean.squeeze(1)).double().unsqueeze(1)
+                totals, scatters = torch.zeros_like(centres), torch.zeros_like(factors, dtype=torch.float64)
+                for start in range(0, samples, rows := max(1, TRANSPORT_ROWS // len(some))):
+                    shape = (len(some), min(rows, samples - start), self.size)
+                    noise = torch.randn(shape, generator=generator).to(factors.device)
+                    draws = torch.baddbmm(mean, noise, factors.mT).flatten(0, 1)
+                    mapped = mapping(draws).view(shape).double() - centres
+                    totals += mapped.sum(1, keepdim=True)
+                    scatters.baddbmm_(mapped.mT, mapped)
+                shifts = totals / samples
+                covariances = (scatters - samples * shifts.mT @ shifts) / (samples - 1)
+                means.append((centres + shifts).squeeze(1))
+                packed.append(self.pack(linalg.symmetrise(covariances) + extra))
         return self._like(list(self.labels), self.counts.clone(), torch.cat(means), torch.cat(packed))
 
     def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
@@ -254,28 +259,3 @@ class ClassGaussians(State):
         weight = affine.weight
         packed = [self.pack(linalg.symmetrise(weight.T @ some.covariances @ weight) + extra) for some in self.blocks()]
         return self._like(list(self.labels), self.counts.clone(), means.double(), torch.cat(packed))
-
-
-def transported(
-    means: Tensor, factors: Tensor, mapping: Map, samples: int, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Means and covariances of mapped draws of N(μ_c, L_c L_cᵀ)."""
-    classes, size = means.shape
-    means, factors = means.float(), factors.float()
-    block = max(1, TRANSPORT_ROWS // classes)
-    with torch.inference_mode():
-        # Moments about the mapped means: blocks add up exactly, without a second pass.
-        centres = mapping(means).double().unsqueeze(1)
-        totals = torch.zeros_like(centres)
-        scatters = torch.zeros_like(factors, dtype=torch.float64)
-        for start in range(0, samples, block):
-            shape = (classes, min(block, samples - start), size)
-            noise = torch.randn(shape, generator=generator).to(factors.device)
-            draws = torch.baddbmm(means.unsqueeze(1), noise, factors.mT)
-            mapped = mapping(draws.flatten(0, 1)).view(shape).double() - centres
-            totals += mapped.sum(1, keepdim=True)
-            scatters.baddbmm_(mapped.mT, mapped)
-        shifts = totals / samples
-        covariances = (scatters - samples * shifts.mT @ shifts) / (samples - 1)
-        centres = (centres + shifts).squeeze(1)
-    return centres.clone(), covariances.clone()

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary
-from adagauss.core.class_edits import ClassEdits, check_known
+from adagauss.core.class_edits import ClassEdits
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
+from adagauss.core.learner_state import MISFIT, TERMS, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
 from adagauss.core.linalg import by_rows
 from adagauss.core.predictor import PredictionBatch, finite
 from adagauss.core.state import State
@@ -34,7 +34,7 @@ from adagauss.data.images import (
     merge_pixel_scales,
     pixel_scale,
 )
-from adagauss.errors import CheckpointError, DataError
+from adagauss.errors import CheckpointError, DataError, UnsupportedError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
@@ -82,22 +82,19 @@ def learn_task(
     frozen = bool(before.tasks) and not later and not method.classifier.changes_network
     network = before.network if frozen else copy.deepcopy(before.network)
     previous = before.network.frozen_copy() if before.tasks and later else None
-    of_terms = before.states_below("representation/")
     known, index = tuple(before.classes), len(before.tasks)
-    now = CurrentTask(index, data, network, previous, method.augmentation, runtime, of_terms, known)
+    now = CurrentTask(index, data, network, previous, method.augmentation, runtime, before.term_states, known)
     trains = (method.representation.first if now.first else method.representation.later) is not None
     evidence = method.evidence
     training = evidence.part(now, evidence.train_holdout) if trains else now
-    report = TaskReport()
-    states: dict[str, State | None] = {}
+    report, states = TaskReport(), dict[str, State | None](before.states)
 
     with report.clock("representation"):
         if now.first:
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
             if method.backbone.bottleneck_init == "pca" and method.backbone.features is not None:
                 network.extractor.init_pca(training.trunk_features())
-        trained = method.representation.fit(training, before.memory, of_terms)
-        report.history = trained.history
+        report.history, terms = method.representation.fit(training, before.memory)
         now.clear_features()
         if now.first:
             network.extractor.end_first_task()
@@ -105,7 +102,6 @@ def learn_task(
 
     old = before.memory
     with report.clock("drift"):
-        states["drift"] = before.states.get("drift")
         if previous is not None:
             moved = method.drift.update(old, training, before.states.get("drift"))
             old, states["drift"] = method.memory.after_drift(old, moved.memory), moved.state
@@ -135,8 +131,7 @@ def learn_task(
             states["evidence"] = evidence.update(stats, now, bank, scorer, scored)
 
     with report.clock("representation"):
-        left = method.representation.finish(trained.terms, now, memory) if trained.history else of_terms
-        states.update({f"representation/{name}": state for name, state in left.items()})
+        states |= {TERMS + name: term.finish(now, memory) for name, term in terms.items()}
 
     kept = {name: state for name, state in states.items() if state is not None}
     tasks = (*before.tasks, tuple(data.classes))
@@ -216,7 +211,13 @@ class Learner(ClassEdits):
             raise DataError("the task has no images")
         self.check_shape(data.images)
         check_labels_exact([*before.classes, *data.classes])
-        check_known(self.method, [label for label in data.classes if label in before.classes])
+        again = [label for label in data.classes if label in before.classes]
+        if again and (reason := self.method.why_no_known_classes):
+            raise UnsupportedError(
+                f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}"
+                ". Forget the class and teach it again with all its images, or use a method that predicts from class "
+                "statistics, such as analytic or adagauss+"
+            )
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")

@@ -24,6 +24,9 @@ from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.utils.runtime import Runtime
 
+TERMS = "representation/terms/"
+"""Start of the names of the loss terms' states."""
+
 
 class LearnerState(nn.Module):
     """Everything learned after some tasks. It is immutable: a further task or a change of the classes makes a new one.
@@ -55,9 +58,10 @@ class LearnerState(nn.Module):
         """The state of each part after the last task, by the part's name in the method."""
         return {name: state for name, state in self.parts.items() if isinstance(state, State)}
 
-    def states_below(self, prefix: str) -> dict[str, State]:
-        """The states whose names start with ``prefix``, by the rest of the name."""
-        return {name[len(prefix) :]: state for name, state in self.states.items() if name.startswith(prefix)}
+    @property
+    def term_states(self) -> dict[str, State]:
+        """The states of the loss terms, by the term's name."""
+        return {name.removeprefix(TERMS): state for name, state in self.states.items() if name.startswith(TERMS)}
 
     @property
     def scorer(self) -> Scorer:
@@ -87,7 +91,8 @@ class LearnerState(nn.Module):
     @property
     def bytes_per_class(self) -> int:
         """Bytes of the memory per class."""
-        return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
+        memory = self.memory
+        return (memory.size + memory.packed.shape[1]) * memory.means.element_size() if len(memory) else 0
 
     @property
     def part_bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -130,17 +129,6 @@ class ImageBatches:
         return pixels.contiguous(memory_format=self.runtime.memory_format)
 
 
-class FitContext(Protocol):
-    """When a classifier is fitted to the memory: after a task, or after a class edit."""
-
-    network: Network
-    runtime: Runtime
-
-    @property
-    def name(self) -> str:
-        """Part of all seeds."""
-
-
 @dataclass
 class CurrentTask:
     """Task ``index``: everything that the parts of a method may use of its images, discarded after the task.
@@ -155,7 +143,7 @@ class CurrentTask:
     augmentation: Augmentation
     runtime: Runtime
     term_states: Mapping[str, State] = field(default_factory=dict)
-    """The states of the loss terms after the last task, which other parts may read."""
+    """The states of the loss terms after the last task by name, which other parts may read."""
     known: tuple[Label, ...] = ()
     """Classes known before the task, in the order of the score columns."""
     whole: CurrentTask | None = None
@@ -334,3 +322,7 @@ class ClassEdit:
     @property
     def name(self) -> str:
         return f"after task {self.tasks}"
+
+
+FitContext = CurrentTask | ClassEdit
+"""When a classifier is fitted to the memory: after a task, or after a class edit."""

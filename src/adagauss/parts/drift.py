@@ -148,7 +148,7 @@ def mean_log_variance(bank: ClassGaussians) -> float:
 
 def collapse_warning(name: str, old: ClassGaussians, memory: ClassGaussians) -> str | None:
     """A warning if the moved old classes are far tighter than the new classes in ``memory``."""
-    new = memory.select([label for label in memory.labels if label not in old])
+    new = memory.select([label for label in memory.labels if label not in old.labels])
     if old.covariance == "none" or not len(old) or not len(new):
         return None
     lost = mean_log_variance(new) - mean_log_variance(old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, model_validator
@@ -21,7 +21,6 @@ from adagauss.core.train import History, Objective, Recipe, train
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
-from adagauss.utils.runtime import Runtime
 
 
 class LabelAugmentation(Part):
@@ -218,10 +217,8 @@ class TaskObjective(Objective):
         """Their parameters are trained with the network."""
         self.part = part
         self.warm_epochs = recipe.warm_epochs
-        # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
-        self._context = (now, memory)
-        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor.learned)
-        self._extract: Callable[[Tensor], Tensor] = lambda maps: _of_share(compiled, maps, runtime)
+        # In a tuple, so that torch registers neither the memory nor a compiled network as a submodule.
+        self._context = (now, memory, now.runtime.compiled(now.network.extractor.learned))
         self._warm = False
         self._generator = torch.Generator()
 
@@ -235,7 +232,7 @@ class TaskObjective(Objective):
             term.begin_epoch()
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        now, memory = self._context
+        now, memory, _ = self._context
         originals = len(targets)
         images, targets, division = self._enlarged(images, targets)
         step = Step(
@@ -266,13 +263,13 @@ class TaskObjective(Objective):
             images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
         return images, targets, division
 
-
-def _of_share(extractor: Callable[[Tensor], Tensor], images: Tensor, runtime: Runtime) -> Tensor:
-    """Features of this process's images; dropout must not be the same in every process."""
-    if runtime.processes.alone:
-        return extractor(images)
-    with runtime.seeded(torch.initial_seed(), runtime.processes.rank):
-        return extractor(images)
+    def _extract(self, maps: Tensor) -> Tensor:
+        """Features of this process's images; dropout must not be the same in every process."""
+        now, _, learned = self._context
+        if now.runtime.processes.alone:
+            return learned(maps)
+        with now.runtime.seeded(torch.initial_seed(), now.runtime.processes.rank):
+            return learned(maps)
 
 
 def _as_terms(value: Any) -> Any:
@@ -284,14 +281,6 @@ def _as_terms(value: Any) -> Any:
         for name, spec in value.items()
         if spec is not None
     }
-
-
-class Trained(NamedTuple):
-    """A trained task; its terms measure the task when the rest of it is done."""
-
-    history: History
-    terms: Mapping[str, LiveTerm]
-    """Empty if nothing was trained."""
 
 
 class Representation(Part):
@@ -366,11 +355,11 @@ class Representation(Part):
         classes = [task for task in tasks if task]
         return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
 
-    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> Trained:
-        """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
+    def fit(self, now: CurrentTask, memory: ClassGaussians) -> tuple[History, Mapping[str, LiveTerm]]:
+        """Train ``now.network`` in place; returns the losses, and the terms that measure the finished task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
-            return Trained([], {})
+            return [], {}
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         network = now.network
@@ -383,7 +372,7 @@ class Representation(Part):
             network.head.grow(len(now.classes), auxiliary)
             now.runtime.place(network)
             reparameterisation = self.reparameterisation.start(now)
-            terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
+            terms = {name: term.start(now, memory, now.term_states.get(name)) for name, term in self.terms.items()}
             copies = self.label_augmentation.copies(now.first)
             cached = now.caches_trunk and copies == 1
             objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe, cached)
@@ -395,12 +384,7 @@ class Representation(Part):
         reparameterisation.settle(now)
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
-        return Trained(history, terms)
-
-    def finish(self, terms: Mapping[str, LiveTerm], now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
-        """Let the terms measure the finished task; returns their states for the next task by name."""
-        states = {f"terms/{name}": term.finish(now, memory) for name, term in terms.items()}
-        return {name: state for name, state in states.items() if state is not None}
+        return history, terms
 
     def parameter_groups(
         self, network: Network, parts: nn.Module, learning_rate: float, first: bool
