@@ -17,7 +17,7 @@ from adagauss.core.state import State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import Method, methods
-from adagauss.parts.classifiers import LinearClassifier, LinearScorer
+from adagauss.parts.classifiers import Classifier, LinearScorer
 from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import (
@@ -68,7 +68,7 @@ class CountingScorer(LinearScorer):
         self.tasks: Tensor
 
 
-class FakeClassifier(LinearClassifier):
+class FakeClassifier(Classifier):
     def empty_state(self) -> CountingScorer:
         return CountingScorer(torch.zeros(0, 0), torch.zeros(0), 0)
 

@@ -68,7 +68,7 @@ def distances(method: str, preset: str | None, bank: ClassGaussians, points: Ten
     """Squared Mahalanobis distances: the scores of a Bayes classifier without priors and determinants."""
     classifier = make_method(method, preset).classifier
     assert isinstance(classifier, MemoryClassifier)
-    scorer: Any = classifier.of_memory(bank, cast(Any, None))
+    scorer: Any = classifier.fit(bank, cast(Any, None))
     scores = -2 * scorer(points.float()).double()
     assert isinstance(scores, Tensor)
     return scores

@@ -289,14 +289,14 @@ def measure_real(run: Run, dataset: Dataset, reporter: Reporter) -> Tables:
                 if own.covariance != "none":
                     banks[REAL_COVARIANCES] = own.with_statistics(own.means, real.covariances)
                     banks[REAL_BOTH] = own.with_statistics(real.means, real.covariances)
-                scores = {name: test.accuracy(classifier.of_memory(bank, now)) for name, bank in banks.items()}
+                scores = {name: test.accuracy(classifier.fit(bank, now)) for name, bank in banks.items()}
                 by_task["accuracy"].append(_numbers(scores.get(name, torch.nan) for name in BANKS))
     tables = {name: _padded(found) for name, found in by_task.items()}
     if followed and followed[OWN].covariance != "none" and has_plain_features:
         own = followed[OWN]
         means, covariances = in_plane(real, [real, own, followed[UNMOVED]])
         with torch.inference_mode():
-            logits = linalg.by_rows(HEAD.of_memory(own, now), test.features.float()).double().mean(0).cpu()
+            logits = linalg.by_rows(HEAD.fit(own, now), test.features.float()).double().mean(0).cpu()
         apart = [mean_squared_distances(own, test.features, published) for published in (True, False)]
         tables |= {
             "mahalanobis": torch.stack(apart),
@@ -307,7 +307,7 @@ def measure_real(run: Run, dataset: Dataset, reporter: Reporter) -> Tables:
         }
     if followed and classifier is not None:
         real, _ = real_statistics(first.extractor, stream, now.index, method.memory, runtime)
-        scorer = classifier.of_memory(real, replace(now, network=first))
+        scorer = classifier.fit(real, replace(now, network=first))
         accuracy = TestFeatures(first, stream, now.index, runtime).accuracy(scorer)
         means, covariances = in_plane(real, [real])
         tables |= {

@@ -24,7 +24,7 @@ from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.core.config import Config
 from adagauss.core.state import State
-from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
+from adagauss.data.images import ArrayImages, Images, evenly_spaced
 from adagauss.errors import ConfigError, DataError
 
 NAMES = ("china.jpg", "flower.jpg")
@@ -368,39 +368,36 @@ def fit_patches(
     if settings.dictionary_from == "photographs":
         state = generator.get_state().numpy().tobytes()
         return copy.deepcopy(_of_photographs(settings, images.shape, state)).to(device)
-    features = _learned(images, settings, generator).to(device)
-    _standardise(features, images)
-    return features
+    return _learned(images, settings, generator, evenly_spaced(len(images), STANDARD), device)
 
 
 @lru_cache(maxsize=8)
 def _of_photographs(settings: PatchSettings, shape: tuple[int, int, int], state: bytes) -> PatchFeatures:
     """The features of photographs, which are the same for all learners with the same settings and random numbers."""
     generator = torch.Generator().set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-    crops = photograph_crops(shape, generator)
-    features = _learned(crops, settings, generator)
-    _standardise(features, Subset(crops, torch.arange(STANDARD)))
-    return features
+    return _learned(photograph_crops(shape, generator), settings, generator, torch.arange(STANDARD))
 
 
-def _learned(images: Images, settings: PatchSettings, generator: torch.Generator) -> PatchFeatures:
-    """Features with the dictionary of some images, not standardised yet."""
+@torch.no_grad()
+def _learned(
+    images: Images,
+    settings: PatchSettings,
+    generator: torch.Generator,
+    sample: Tensor,
+    device: torch.device | str = "cpu",
+) -> PatchFeatures:
+    """Features with the dictionary of some images, standardised over a ``sample`` of them."""
     features = PatchFeatures(settings, images.shape)
     for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
         whitening = whiten_patches(patches, settings.epsilon, settings.energy)
         directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
         features.set_dictionary(size, *fold(whitening), directions)
-    return features
-
-
-@torch.no_grad()
-def _standardise(features: PatchFeatures, images: Images) -> None:
-    """Mean and deviation of the pooled features over some of the images."""
-    pixels = images.batch(evenly_spaced(len(images), STANDARD)).to(features.mean.device).float() / 255
-    deviation, mean = torch.std_mean(features(pixels).double(), 0, correction=0)
+    pixels = images.batch(sample).to(device).float() / 255
+    deviation, mean = torch.std_mean(features.to(device)(pixels).double(), 0, correction=0)
     features.mean.copy_(mean)
     features.deviation.copy_(deviation)
+    return features
 
 
 SIDE = 32

@@ -29,10 +29,11 @@ from torch import Tensor
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import mean_diagonal, solve_ridge
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, FitContext
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.lwf import linear_map, lwf_with
-from adagauss.parts.classifiers import LinearClassifier, LinearScorer, MemoryClassifier
+from adagauss.parts.classifiers import LinearScorer, MemoryClassifier
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
 
@@ -84,7 +85,7 @@ def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool =
     return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
 
 
-class Ridge(LinearClassifier, MemoryClassifier):
+class Ridge(MemoryClassifier):
     """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
 
     kind = "ridge"
@@ -95,7 +96,7 @@ class Ridge(LinearClassifier, MemoryClassifier):
     normalize_columns: bool = True
     """Unit columns: a class then has no advantage from more images or larger features."""
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T
         if self.normalize_columns:
             weight = F.normalize(weight, dim=1)

@@ -43,7 +43,7 @@ from adagauss.core.train import Recipe, Sampler, TensorBatches, train
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.pass_ import IMAGENET_RECIPE
-from adagauss.parts.classifiers import HeadObjective, LinearClassifier, LinearScorer
+from adagauss.parts.classifiers import Classifier, HeadObjective, LinearScorer
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import LiveTerm, Representation, Rotations, Step, Term
@@ -180,7 +180,7 @@ class EFC(Drift):
         return memory.with_statistics(memory.means + weights @ (new - old), None)
 
 
-class Rebalanced(LinearClassifier):
+class Rebalanced(Classifier):
     """All outputs, trained on features of the current images and, per old class, as many draws as it had images.
 
     The classifier comes after drift and memory, so the draws come from Gaussians that have followed the extractor. The

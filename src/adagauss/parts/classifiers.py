@@ -33,8 +33,8 @@ class Classifier(Part):
     """Whether it may be fitted a second time per task, without some images, for calibration."""
 
     def empty_state(self) -> Scorer:
-        """A scorer that knows no class yet, with this classifier's settings."""
-        raise TypeError(f"{type(self).__name__} must define empty_state")
+        """A scorer that knows no class yet, with this classifier's settings; a linear one by default."""
+        return LinearScorer()
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         """The scorer after a task, from the memory and the current task; data of old tasks is not available.
@@ -70,20 +70,16 @@ class Classifier(Part):
 class MemoryClassifier(Classifier):
     """A classifier that is a function of the memory, whatever led to it."""
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Scorer:
-        """The scorer of the remembered classes."""
-        raise TypeError(f"{type(self).__name__} must define of_memory")
-
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
-        return self.of_memory(memory, now)
+    def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> Scorer:
+        raise TypeError(f"{type(self).__name__} must define fit")
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
-        return self.of_memory(memory, now)
+        return self.fit(memory, now)
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> Scorer:
-        return self.of_memory(memory, now)
+        return self.fit(memory, now)
 
 
 class BayesScorer(Scorer):
@@ -123,7 +119,7 @@ class NearestMean(MemoryClassifier):
     def empty_state(self) -> NearestMeanScorer:
         return NearestMeanScorer(None, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> NearestMeanScorer:
+    def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> NearestMeanScorer:
         means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
         return NearestMeanScorer(means.float(), self.normalize)
 
@@ -185,7 +181,7 @@ class Bayes(MemoryClassifier):
     def empty_state(self) -> BayesScorer:
         return BayesScorer(self.tukey, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> BayesScorer:
+    def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> BayesScorer:
         return self.scorer(memory)
 
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
@@ -225,10 +221,6 @@ class Bayes(MemoryClassifier):
             matrices = torch.lerp(matrices, mean, self.pooled_shrinkage)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
-        return self.altered(matrices)
-
-    def altered(self, matrices: Tensor) -> Tensor:
-        """Matrices after shrinkage and correlation normalisation."""
         if self.shrinkage:
             matrices = linalg.shrink_to_identity(matrices, self.shrinkage)
         if self.off_diagonal_shrinkage:
@@ -267,14 +259,7 @@ class LinearScorer(Scorer):
         )
 
 
-class LinearClassifier(Classifier):
-    """A classifier whose scorer is linear."""
-
-    def empty_state(self) -> LinearScorer:
-        return LinearScorer()
-
-
-class SampledLinear(LinearClassifier, MemoryClassifier):
+class SampledLinear(MemoryClassifier):
     """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
@@ -284,7 +269,7 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     """Draws per epoch."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
             head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         sampler = Sampler(memory)
@@ -299,7 +284,7 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
         return LinearScorer(head.weight.detach(), head.bias.detach())
 
 
-class LearnedHead(LinearClassifier):
+class LearnedHead(Classifier):
     """The outputs that the network itself has learned, all tasks side by side."""
 
     kind = "learned_head"
