@@ -77,19 +77,13 @@ def learn_task(
     Only ``now`` and its parts hold the images, and they are discarded with it. Network and drift use the training part
     of the holdout split; memory and classifier use all images, after an optional fit without the held-out ones.
     """
-    later = method.representation.later is not None
-    # A frozen network is shared between states, not copied.
-    frozen = bool(before.tasks) and not later and not method.classifier.changes_network
-    network = before.network if frozen else copy.deepcopy(before.network)
-    previous = before.network.frozen_copy() if before.tasks and later else None
-    known, index = tuple(before.classes), len(before.tasks)
-    now = CurrentTask(index, data, network, previous, method.augmentation, runtime, before.term_states, known)
+    now = _current_task(method, before, data, runtime)
+    network, evidence = now.network, method.evidence
     trains = (method.representation.first if now.first else method.representation.later) is not None
-    evidence = method.evidence
     training = evidence.part(now, evidence.train_holdout) if trains else now
     report, states = TaskReport(), dict[str, State | None](before.states)
 
-    with report.clock("representation"):
+    with report.clock("representation"):  # train F_t on the task
         if now.first:
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
             if method.backbone.bottleneck_init == "pca" and method.backbone.features is not None:
@@ -101,23 +95,23 @@ def learn_task(
         network.eval()
 
     old = before.memory
-    with report.clock("drift"):
-        if previous is not None:
+    with report.clock("drift"):  # move μ_c and Σ_c of old classes from F_{t−1} to F_t
+        if now.previous is not None:
             moved = method.drift.update(old, training, before.states.get("drift"))
             old, states["drift"] = method.memory.after_drift(old, moved.memory), moved.state
             report.warn(moved.warning, runtime)
 
-    with report.clock("memory"):
+    with report.clock("memory"):  # μ_c and Σ_c of the classes of the task
         memory = method.memory.add(old, now)
         if old is not before.memory:
             report.warn(collapse_warning(now.name, old, memory), runtime)
 
-    with report.clock("classifier"):
+    with report.clock("classifier"):  # argmax_c N(F_t(x); μ_c, Σ_c)
         fitted = method.classifier.update(memory, now, before.states.get("classifier"))
         states["classifier"] = fitted.scorer
         report.warn(fitted.warning, runtime)
 
-    with report.clock("evidence"):
+    with report.clock("evidence"):  # calibration
         stats = before.states.get("evidence")
         if fitted.left_out is not None:
             states["evidence"] = evidence.update_from_scores(stats, now.column_counts, fitted.left_out)
@@ -140,6 +134,17 @@ def learn_task(
     after = LearnerState(network, memory, kept, tasks)
     runtime.processes.sync(after)
     return after, report
+
+
+def _current_task(method: Method, before: LearnerState, data: LabelledImages, runtime: Runtime) -> CurrentTask:
+    """The task, the network that learns it, and F_{t−1} if drift is possible."""
+    later, index = method.representation.later is not None, len(before.tasks)
+    # A frozen network is shared between states, not copied.
+    frozen = bool(before.tasks) and not later and not method.classifier.changes_network
+    network = before.network if frozen else copy.deepcopy(before.network)
+    previous = before.network.frozen_copy() if before.tasks and later else None
+    known = tuple(before.classes)
+    return CurrentTask(index, data, network, previous, method.augmentation, runtime, before.term_states, known)
 
 
 class Learner(ClassEdits):

@@ -134,14 +134,12 @@ class SharedState(State):
 class Scorer(State):
     """Maps features to scores. It has only buffers and no control flow over the batch, so it can be exported."""
 
+    power: float | None = None
+    """λ of Tukey's transform, if features enter as f^λ."""
+
     def forward(self, features: Tensor) -> Tensor:
         """(B, C) scores; the largest is the prediction."""
         raise TypeError(f"{type(self).__name__} must define forward")
-
-    @property
-    def power(self) -> float | None:
-        """λ of Tukey's transform, if features enter as f^λ."""
-        return None
 
     def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
         """Which groups of the network's features, of these sizes, scores depend on; None: all."""

@@ -89,16 +89,12 @@ class BayesScorer(Scorer):
 
     def __init__(self, tukey: float | None, normalize: bool, **buffers: Tensor) -> None:
         super().__init__(**buffers)
-        self.tukey, self.normalize = tukey, normalize
+        self.power, self.normalize = tukey, normalize
 
     def forward(self, features: Tensor) -> Tensor:
         whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
-        points = placed(features, self.tukey, self.normalize)
+        points = placed(features, self.power, self.normalize)
         return -0.5 * linalg.squared_distances(points, whitening) + self.bias
-
-    @property
-    def power(self) -> float | None:
-        return self.tukey
 
 
 def placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:

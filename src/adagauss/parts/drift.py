@@ -93,7 +93,19 @@ class MapObjective(Objective):
         return losses
 
 
-class AffineMap(Drift):
+class MappedDrift(Drift):
+    """A drift that maps the latent space of F_{t−1} to that of F_t, by default means and covariances."""
+
+    adapt_mean: bool = True
+    adapt_covariance: bool = True
+
+    def adapted(self, memory: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
+        """The mapped means and covariances, of those that are adapted."""
+        means = moved.means if self.adapt_mean else memory.means
+        return (moved if self.adapt_covariance else memory).with_statistics(means, None)
+
+
+class AffineMap(MappedDrift):
     """z ↦ zP + b is the ridge regression of F_t(x) on F_{t−1}(x) over the current images; the transport is exact.
 
     μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P + r·R: nothing is sampled or trained. R is the covariance of the
@@ -107,19 +119,14 @@ class AffineMap(Drift):
     """Augmented copies of the task that the map is fitted on; 0: the plain images."""
     residual_covariance: NonNegativeFloat = 0.0
     """r: how much of the residuals' covariance is added to each covariance (1: all of it)."""
-    adapt_mean: bool = True
-    adapt_covariance: bool = True
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         affine = affine_ridge(old, new, self.ridge)
-        means = affine(memory.means) if self.adapt_mean else memory.means
-        if memory.covariance == "none" or not self.adapt_covariance:
-            return memory.with_statistics(means, None)
         extra: Tensor | float = 0.0
         if self.residual_covariance:
             extra = self.residual_covariance * sample_covariance(new.double() - affine(old))
-        return memory.transport_affine(affine, extra).with_statistics(means, None)
+        return self.adapted(memory, memory.transport_affine(affine, extra))
 
 
 POOR = 0.5
@@ -161,7 +168,7 @@ def collapse_warning(name: str, old: ClassGaussians, memory: ClassGaussians) -> 
     )
 
 
-class Adapter(Drift):
+class Adapter(MappedDrift):
     """ψ is trained on the images of the current task; then every old Gaussian is sampled, mapped and re-estimated."""
 
     kind = "adapter"
@@ -182,8 +189,6 @@ class Adapter(Drift):
     """
     samples: PositiveInt = 10_000
     """N, draws from each old Gaussian."""
-    adapt_mean: bool = True
-    adapt_covariance: bool = True
     min_steps: NonNegativeInt = 500
     """Minimum number of training steps: a small task is passed over several times per epoch."""
 
@@ -194,13 +199,11 @@ class Adapter(Drift):
 
     def moved(self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module) -> ClassGaussians:
         """Sample, map and re-estimate every old Gaussian; a bank of means alone is mapped directly."""
-        if memory.covariance == "none":
-            with torch.no_grad():
-                means = mapping(memory.means.float()).double()
-            return memory.with_statistics(means, None) if self.adapt_mean else memory
-        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"))
-        means = moved.means if self.adapt_mean else memory.means
-        return (moved if self.adapt_covariance else memory).with_statistics(means, None)
+        if memory.covariance != "none":
+            generator = now.runtime.generator(now.name, "transport")
+            return self.adapted(memory, memory.transport(mapping, self.samples, generator))
+        with torch.no_grad():
+            return self.adapted(memory, memory.with_statistics(mapping(memory.means.float()), None))
 
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
         """Train ψ on the features of the current images before and after the task."""
