@@ -11,21 +11,12 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.backbones.patches import (
-    CONTRAST_FLOOR,
-    DEVIATION_FLOOR,
-    draw_patches,
-    fold,
-    normalise_contrast,
-    signed_kmeans,
-    whiten_patches,
-)
+from adagauss.backbones.patches import CONTRAST_FLOOR, DEVIATION_FLOOR, DictionarySettings, learn_dictionary
 from adagauss.backbones.registry import BackboneSpec, register_backbone
 from adagauss.backbones.resnet import BasicBlock, BlockBackbone
-from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 
@@ -35,7 +26,7 @@ STANDARD = 1000
 """Images of the first task that the maps are standardised by."""
 
 
-class PatchResNetSettings(Config):
+class PatchResNetSettings(DictionarySettings):
     """The dictionary, and the residual network on it."""
 
     filters: PositiveInt = 128
@@ -44,14 +35,6 @@ class PatchResNetSettings(Config):
     """Side of a patch in pixels."""
     pool: PositiveInt = 3
     """Side in pixels of the cells over which products are averaged: 32 pixels give maps of 9 × 9."""
-    threshold: NonNegativeFloat = 0.25
-    """α of the soft threshold max(0, ±s − α)."""
-    epsilon: PositiveFloat = 0.1
-    """Added to the eigenvalues when patches are whitened."""
-    patches: PositiveInt = 100_000
-    """Patches the dictionary is learned from."""
-    rounds: PositiveInt = 8
-    """Rounds of k-means."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (80, 160)
     """Channels of each residual block; each block but the first halves the resolution."""
 
@@ -98,10 +81,8 @@ class PatchResNet(BlockBackbone):
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         """Learn the dictionary, and the mean and deviation of each map."""
         settings, size = self.settings, self.settings.patch_size
-        patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
-        whitening = whiten_patches(patches, settings.epsilon)
-        directions = signed_kmeans(whitening(patches), settings.filters, settings.rounds, generator)
-        weight, bias = (values.float() @ directions.T for values in fold(whitening))
+        *whitening, directions = learn_dictionary(images, size, settings.filters, settings, generator)
+        weight, bias = (values.float() @ directions.T for values in whitening)
         self.filters.copy_(weight.T.view(-1, size, size, images.shape[0]).permute(0, 3, 1, 2))
         self.bias.copy_(bias.view(-1, 1, 1))
         self.centre.zero_()

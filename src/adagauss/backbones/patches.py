@@ -206,7 +206,29 @@ USUAL_SIDE, USUAL_SIZE, LEAST_SIZE = 32, 6, 3
 """Patches of 6 pixels were best on images of 32; smaller images have smaller patches, down to 3."""
 
 
-class PatchSettings(Config):
+class DictionarySettings(Config):
+    """How directions are learned from patches, and products with them are thresholded."""
+
+    threshold: NonNegativeFloat = 0.25
+    """α of the soft threshold max(0, ±s − α)."""
+    epsilon: PositiveFloat = 0.1
+    """Added to the eigenvalues when patches are whitened: less is better on photographs, worse on drawings."""
+    patches: PositiveInt = 100_000
+    """Patches of each size the dictionary is learned from."""
+    rounds: PositiveInt = 8
+    """Rounds of k-means."""
+
+
+def learn_dictionary(
+    images: Images, size: int, count: int, settings: DictionarySettings, generator: torch.Generator, energy: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The whitening of patches as weight and bias (see `fold`), and ``count`` unit directions of whitened patches."""
+    patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
+    whitening = whiten_patches(patches, settings.epsilon, energy)
+    return *fold(whitening), signed_kmeans(whitening(patches), count, settings.rounds, generator)
+
+
+class PatchSettings(DictionarySettings):
     """How a dictionary of patches is learned and used."""
 
     dictionary_from: Literal["photographs", "first_task"] = "photographs"
@@ -222,18 +244,10 @@ class PatchSettings(Config):
     stride: PositiveInt = 1
     grid: PositiveInt = 2
     """Cells per side over which products are averaged."""
-    threshold: NonNegativeFloat = 0.25
-    """α of the soft threshold max(0, ±s − α)."""
-    epsilon: PositiveFloat = 0.1
-    """Added to the eigenvalues when patches are whitened: less is better on photographs, worse on drawings."""
     energy: Annotated[float, Field(gt=0, le=1)] = 0.98
     """Share of the whitened variance that is kept: 0.98 halves the components, and with them the time of a product."""
     power: PositiveFloat = 0.5
     """Exponent of the pooled values: the square root evens out how strongly and how often a filter answers."""
-    patches: PositiveInt = 100_000
-    """Patches of each size the dictionary is learned from."""
-    rounds: PositiveInt = 8
-    """Rounds of k-means."""
 
     @field_validator("patch_sizes")
     @classmethod
@@ -389,10 +403,7 @@ def _learned(
     """Features with the dictionary of some images, standardised over a ``sample`` of them."""
     features = PatchFeatures(settings, images.shape)
     for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
-        patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
-        whitening = whiten_patches(patches, settings.epsilon, settings.energy)
-        directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
-        features.set_dictionary(size, *fold(whitening), directions)
+        features.set_dictionary(size, *learn_dictionary(images, size, filters, settings, generator, settings.energy))
     pixels = images.batch(sample).to(device).float() / 255
     deviation, mean = torch.std_mean(features.to(device)(pixels).double(), 0, correction=0)
     features.mean.copy_(mean)

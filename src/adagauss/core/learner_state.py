@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -109,14 +108,10 @@ class LearnerState(nn.Module):
         }
 
     def restored(
-        self,
-        method: Method,
-        facts: StateFacts,
-        tensors: Mapping[str, Tensor],
-        runtime: Runtime,
+        self, method: Method, facts: StateFacts, tensors: Mapping[str, Tensor], runtime: Runtime
     ) -> LearnerState:
-        """The saved state, from an empty state with a network of the same kind."""
-        network = copy.deepcopy(self.network)
+        """The saved state; the network of this one, which is empty, becomes its network."""
+        network = self.network
         for index, outputs in enumerate(facts.head):  # before memory is allocated for them
             for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
                 weight = tensors.get(f"network.head.{part}.{index}.weight")
