@@ -13,6 +13,8 @@ import pytest
 
 FULL = "full disk"
 KILL = "kill"
+BROKEN = "broken disk"
+STAYS_FULL = "disk that stays full"
 CREATES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -33,11 +35,15 @@ class Disk:
         if self.killed:
             raise KilledError
         self.calls.append(name)
-        if self.fail == len(self.calls) - 1:
-            if self.how == KILL:
-                self.killed = True
-                raise KilledError
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        place, grows = len(self.calls) - 1, name in ("mkdir", "open", "write")
+        if self.fail is None or place < self.fail:
+            return
+        if place == self.fail and self.how == KILL:
+            self.killed = True
+            raise KilledError
+        if place == self.fail or (self.how == STAYS_FULL and grows):
+            number = errno.EIO if self.how == BROKEN else errno.ENOSPC
+            raise OSError(number, os.strerror(number))
 
     def watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **more: Any) -> Any:

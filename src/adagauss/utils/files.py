@@ -109,14 +109,14 @@ def move_atomically(source: Path, target: Path) -> None:
         raise CheckpointError(f"{target} could not be replaced ({error.strerror}); it is unchanged") from error
     _sync_replaced(real)
     if source.parent != real.parent:
-        _sync_folder(source.parent)
+        sync_folder(source.parent)
 
 
 def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
     """Remove files of a folder and force the removal to disk; missing files are skipped."""
     for path in paths:
         path.unlink(missing_ok=True)
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def file_version(path: Path) -> tuple[int, ...] | None:
@@ -175,12 +175,12 @@ def _make_folder(folder: Path) -> None:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for place in made:
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
 
 def _sync_replaced(target: Path) -> None:
     try:
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise CheckpointError(
             f"{target} was replaced, but its folder could not be forced to disk ({error.strerror}): the new file may "
@@ -188,7 +188,8 @@ def _sync_replaced(target: Path) -> None:
         ) from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk, where the file system can do this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

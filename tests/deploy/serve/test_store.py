@@ -1,11 +1,9 @@
-"""A change is there whole or not at all, wherever the process ends; and only one server uses a file."""
+"""The file of a server and its history; `tests/faults/test_crashes.py` ends the server at every call."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,111 +15,8 @@ from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.files import lock_model
 
 
-class KilledError(BaseException):
-    """Stands for the end of the process: nothing in the code under test may catch it."""
-
-
 def rename(store: Store, old: str, new: str) -> int:
     return store.change("rename", f"{old} is now {new}", [old, new], lambda model: model.renamed(old, new))
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
-    """End the process before or after a step."""
-    step: Callable[..., Any] = getattr(owner, name)
-
-    def killed(*arguments: Any, **options: Any) -> None:
-        if after:
-            step(*arguments, **options)
-        raise KilledError
-
-    monkeypatch.setattr(owner, name, killed)
-
-
-STEPS = [
-    (IncrementalClassifier, "save", False),
-    (IncrementalClassifier, "save", True),
-    (store_module, "replace_atomically", False),
-    (store_module, "replace_atomically", True),
-    (Store, "_write", False),
-    (Store, "_write", True),
-    (store_module, "move_atomically", False),
-]
-
-
-@pytest.mark.parametrize(("owner", "name", "after"), STEPS)
-def test_killed_before_the_commit_the_old_state_is_whole(
-    model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
-) -> None:
-    store = Store(model)
-    rename(store, "red", "scarlet")
-    content = model.read_bytes()
-    with monkeypatch.context() as patch:
-        kill_at(patch, owner, name, after)
-        with pytest.raises(KilledError):
-            rename(store, "scarlet", "pink")
-    store.close()
-    assert model.read_bytes() == content
-
-    again = Store(model)
-    assert again.model.labels.keys() == {"green", "scarlet"}
-    assert [entry.summary for entry in again.entries][1:] == ["red is now scarlet"]
-    again.undo()
-    assert again.model.labels.keys() == {"green", "red"}
-    assert sorted(path.name for path in again.folder.iterdir()) == ["history.json"]
-    again.close()
-
-
-def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(model)
-    with monkeypatch.context() as patch:
-        kill_at(patch, store_module, "move_atomically", after=True)
-        with pytest.raises(KilledError):
-            rename(store, "red", "scarlet")
-    store.close()
-    again = Store(model)
-    assert again.model.labels.keys() == {"green", "scarlet"}
-    assert again.model.version == 2
-    again.undo()
-    assert again.model.labels.keys() == {"green", "red"}
-    again.close()
-
-
-@pytest.mark.parametrize(("owner", "name", "after"), STEPS[4:])
-def test_an_undo_that_was_killed_can_be_repeated(
-    model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
-) -> None:
-    store = Store(model)
-    rename(store, "red", "scarlet")
-    rename(store, "green", "lime")
-    store.undo()
-    with monkeypatch.context() as patch:
-        kill_at(patch, owner, name, after)
-        with pytest.raises(KilledError):
-            store.undo()
-    store.close()
-    again = Store(model)
-    assert again.model.labels.keys() == {"green", "scarlet"}
-    again.undo()
-    assert again.model.labels.keys() == {"green", "red"}
-    with pytest.raises(DataError, match="nothing to undo"):
-        again.undo()
-    again.close()
-
-
-def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(model)
-    with monkeypatch.context() as patch:
-
-        def full(*_: object) -> None:
-            raise CheckpointError("no space left")
-
-        patch.setattr(store_module, "move_atomically", full)
-        with pytest.raises(CheckpointError, match="no space"):
-            rename(store, "red", "scarlet")
-    assert store.model.labels.keys() == {"green", "red"}
-    rename(store, "red", "pink")
-    assert [entry.summary for entry in store.entries][1:] == ["red is now pink"]
-    store.close()
 
 
 def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

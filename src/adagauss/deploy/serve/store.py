@@ -38,6 +38,7 @@ from adagauss.utils.files import (
     open_regular,
     remove_durably,
     replace_atomically,
+    sync_folder,
 )
 
 Action = Literal["teach", "forget", "rename", "undo", "found", "drop copies"]
@@ -84,6 +85,7 @@ class Store:
         """Committed changes; the file may contain one more."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(self.path.parent)  # without it, a change could survive a power cut that its undo does not
         except OSError as error:
             raise CheckpointError(
                 f"{self.folder} is not writable ({error.strerror}): serve a model in a writable folder"
