@@ -25,6 +25,7 @@ export function tone(label, draft = null) {
 }
 
 export const waiting = () => drafts.filter((draft) => draft.waiting.length);
+export const isWaiting = (file) => drafts.some((draft) => draft.waiting.some((item) => item.file === file));
 export const isLoading = () => loading > 0;
 
 export const clean = (name) => name.trim().replace(/\s+/g, " "); // same normalisation as the server
@@ -233,18 +234,19 @@ function thumbs(draft) {
       draft.waiting = draft.waiting.filter((one) => one !== item);
       render();
     });
-    return thumb("thumb", item.canvas, button);
+    return thumb("thumb", item, button);
   });
   const rest = document.createElement("span");
   rest.className = "more quiet";
   rest.textContent = draft.waiting.length > SHOWN ? `and ${draft.waiting.length - SHOWN} more` : "";
-  return [...fresh, rest, ...draft.taught.map((item) => thumb("thumb taught", item.canvas))];
+  return [...fresh, rest, ...draft.taught.map((item) => thumb("thumb taught", item))];
 }
 
-function thumb(classes, ...content) {
+function thumb(classes, item, ...controls) {
   const box = document.createElement("div");
   box.className = classes;
-  box.append(...content);
+  box.append(item.canvas, ...controls);
+  item.draw();
   return box;
 }
 

@@ -60,13 +60,14 @@ export async function toFile(canvas, name) {
   return new File([content], name, { type: "image/jpeg" });
 }
 
-// A picture to show and to send: {file, canvas, drawn}. The canvas is painted a little later.
+// A picture to send and, once draw() is called, to show: most of many pictures are never shown.
 export function shown(file) {
   const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = SIDE;
+  canvas.width = canvas.height = 1;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", file.name);
-  return { file, canvas, drawn: drawLater(file, canvas) };
+  let drawn = null;
+  return { file, canvas, draw: () => (drawn ??= drawLater(file, canvas)) };
 }
 
 let queue = Promise.resolve(); // one at a time, because decoded photographs are large
@@ -83,6 +84,7 @@ async function draw(file, canvas) {
     picture.close();
   } catch {
     // The browser does not read this format, for example TIFF; the server may.
+    canvas.width = canvas.height = SIDE;
     const pen = canvas.getContext("2d");
     pen.fillStyle = "#888";
     pen.fillRect(0, 0, SIDE, SIDE);

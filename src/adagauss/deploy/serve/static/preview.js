@@ -1,13 +1,13 @@
 // Classifies pictures and shows the probabilities; repeated when the model changes.
 import { answer, button, element } from "./answers.js";
 import { post } from "./api.js";
-import { correct } from "./classes.js";
+import { correct, isWaiting } from "./classes.js";
 import { attempt, say } from "./dialogs.js";
 import { choosable, droppable, pictures, shown } from "./files.js";
 
 const MOST = 60;
 const part = (name) => document.getElementById(name);
-let items = []; // {file, canvas, drawn, corrected}
+let items = []; // pictures made by shown(); `corrected` is the class that the user named
 let model = { version: -1, classes: [], cannot: {} };
 
 export function setup() {
@@ -28,9 +28,7 @@ export function setup() {
 export function show(now) {
   const renewed = now.version !== model.version;
   model = now;
-  if (!renewed) return;
-  for (const item of items) item.corrected = "";
-  attempt(classify);
+  if (renewed) attempt(classify);
 }
 
 // The options of a request, after the number of classes to return.
@@ -65,9 +63,10 @@ function result(prediction, item) {
   const box = element("div", "answer");
   box.classList.toggle("single", items.length === 1);
   const text = answer(prediction, item.file.name);
-  if (item.corrected) text.append(queued(item.corrected));
+  if (item.corrected && isWaiting(item.file)) text.append(queued(item.corrected));
   else if (!prediction.problem && !model.cannot["teach more"]) text.append(correction(prediction, item));
   box.append(item.canvas, text);
+  item.draw();
   return box;
 }
 

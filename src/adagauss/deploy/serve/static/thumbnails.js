@@ -30,7 +30,7 @@ export async function load(model) {
 // Replaces the thumbnails of a class; without pictures they are removed.
 export async function save(model, label, taught) {
   if (!taught.length) return run((store) => store.delete([model, label]));
-  await Promise.all(taught.map((one) => one.drawn));
+  await Promise.all(taught.map((one) => one.draw()));
   const files = await Promise.all(taught.map((one) => toFile(one.canvas, one.file.name)));
   return run((store) => store.put(files, [model, label]));
 }
