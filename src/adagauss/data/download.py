@@ -9,13 +9,13 @@ import gzip
 import hashlib
 import logging
 import shutil
-import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from adagauss.data.dataset import dataset_info, how_to_get
 from adagauss.errors import DataError
@@ -111,17 +111,17 @@ def extract(archive: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".extracting-", dir=target))
     try:
+        # Paths and links leading out, and devices, are refused (tar) or left out (zip).
         if zipfile.is_zipfile(archive):
-            _extract_zip(archive, aside)
+            shutil.unpack_archive(archive, aside, "zip")
         else:
-            with tarfile.open(archive) as tar:
-                tar.extractall(aside, filter="data")  # refuses paths and links leading out, and devices
-        # Before anything is moved: a refused extraction changes nothing.
-        _refuse_links(aside, target, archive)
-        _move_into(aside, target)
+            shutil.unpack_archive(archive, aside, "tar", filter="data")
+        moves = [*_moves(aside, target, archive)]  # before anything is moved: a refused extraction changes nothing
+        for source, place in moves:
+            source.replace(place)
     except tarfile.FilterError as error:
-        raise _malicious(archive, str(error)) from error
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{archive} was not extracted, it may be malicious: {error}") from error
+    except (tarfile.TarError, shutil.ReadError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}): delete it and fetch it again") from error
     except OSError as error:
         raise DataError(f"{archive} could not be extracted into {target} ({error})") from error
@@ -129,41 +129,18 @@ def extract(archive: Path, target: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _extract_zip(archive: Path, aside: Path) -> None:
-    with zipfile.ZipFile(archive) as packed:
-        for member in packed.infolist():
-            name = member.filename.replace("\\", "/")
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or ":" in name:
-                raise _malicious(archive, f"{member.filename!r} would be written outside the target folder")
-            if stat.S_ISLNK(member.external_attr >> 16):
-                raise _malicious(archive, f"{member.filename!r} is a link")
-        packed.extractall(aside)
-
-
-def _refuse_links(source: Path, target: Path, archive: Path) -> None:
-    """Raise if a folder of the archive exists as a link: its files would be written to where the link points."""
+def _moves(source: Path, target: Path, archive: Path) -> Iterator[tuple[Path, Path]]:
+    """What replaces what, file by file where a folder exists; an error if it exists as a link to somewhere."""
     for path in sorted(source.iterdir()):
         place = target / path.name
         if path.is_symlink() or not path.is_dir():
-            continue
-        if place.is_symlink():
+            yield path, place
+        elif place.is_symlink():
             raise DataError(
                 f"{archive} was not extracted: {place} is a link, and its files would be written to where it points. "
                 "Remove the link, or extract the archive there by hand"
             )
-        if place.is_dir():
-            _refuse_links(path, place, archive)
-
-
-def _move_into(source: Path, target: Path) -> None:
-    for path in sorted(source.iterdir()):
-        place = target / path.name
-        if path.is_dir() and not path.is_symlink() and place.is_dir():
-            _move_into(path, place)
+        elif place.is_dir():
+            yield from _moves(path, place, archive)
         else:
-            path.replace(place)
-
-
-def _malicious(archive: Path, why: str) -> DataError:
-    return DataError(f"{archive} was not extracted, it may be malicious: {why}")
+            yield path, place

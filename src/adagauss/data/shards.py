@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -53,7 +55,11 @@ class Example:
 
 
 def plain_label(value: object) -> Label:
-    """A label of a file: text or a number; an error for anything else."""
+    """A label of a file: text or a whole number, or the value of one of `LABEL_KEYS`; an error for anything else."""
+    if isinstance(value, dict):
+        if not (keys := [key for key in LABEL_KEYS if key in value]):
+            raise DataError(f"its json file holds none of {', '.join(LABEL_KEYS)}")
+        value = value[keys[0]]
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"its label is {str(value)[:50]!r}: a label is text or a whole number")
     if isinstance(value, str):
@@ -65,30 +71,20 @@ def plain_label(value: object) -> Label:
 
 def label_of_files(found: Mapping[str, bytes]) -> Label:
     """The label among the files of one sample, by suffix: ``cls``, then ``txt``, then ``json``."""
+    suffix = next((suffix for suffix in LABELS if suffix in found), None)
+    if suffix is None:
+        raise DataError("it has no label: a file with the same name and the suffix cls, txt or json holds it")
     try:
-        if "cls" in found:
-            text = found["cls"].decode("utf-8").strip()
-            return plain_label(int(text) if text.isdecimal() and len(text) < 16 else text)
-        if "txt" in found:
-            return plain_label(found["txt"].decode("utf-8"))
-        if "json" in found:
-            return plain_label(_in_json(json.loads(found["json"])))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        if suffix == "json":
+            return plain_label(json.loads(found[suffix]))
+        text = found[suffix].decode("utf-8").strip()
+        return plain_label(int(text) if suffix == "cls" and text.isdecimal() and len(text) < 16 else text)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"its label cannot be read ({type(error).__name__})") from None
-    raise DataError("it has no label: a file with the same name and the suffix cls, txt or json holds it")
-
-
-def _in_json(value: Any) -> object:
-    if isinstance(value, dict):
-        for key in LABEL_KEYS:
-            if key in value:
-                return value[key]
-        raise DataError(f"its json file holds none of {', '.join(LABEL_KEYS)}")
-    return value
 
 
 PICTURES = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
-LABELS = frozenset({"cls", "txt", "json"})
+LABELS = ("cls", "txt", "json")
 MOST_HEADER = 2**20
 """Bytes of the extended header of a member, which tarfile reads at once."""
 GZIP = b"\x1f\x8b"
@@ -115,39 +111,41 @@ class _Member(tarfile.TarInfo):
 
 def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
     """The samples of a tar file, read once from its beginning to its end; ``bad`` gets those that cannot be used."""
-    name, found = "", dict[str, bytes]()
     with open_regular(path) as file:
         mode: Literal["r|gz", "r|"] = "r|gz" if file.peek(2)[:2] == GZIP else "r|"
         with tarfile.open(fileobj=file, mode=mode, tarinfo=_Member) as tar:
-            for member in tar:
-                tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
-                key, suffix = _divided(member.name)
-                if not member.isreg() or suffix not in PICTURES | LABELS:
-                    continue
-                if key != name:
-                    yield from _sample(name, found, bad)
-                    name, found = key, {}
-                most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
-                if member.size > most:
-                    bad[key] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
-                    continue
-                content = tar.extractfile(member)
-                found[suffix] = content.read() if content is not None else b""
-                if len(found[suffix]) != member.size:
-                    raise tarfile.ReadError("it ends too early")
-    yield from _sample(name, found, bad)
+            for name, members in groupby(_members(tar), key=lambda member: member[0]):
+                found = dict[str, bytes]()
+                for _, suffix, size, read in members:
+                    most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
+                    if size > most:
+                        bad[name] = f"its {suffix} file has {size} bytes, and at most {most} are read"
+                    else:
+                        found[suffix] = read()
+                picture = next((found[suffix] for suffix in found if suffix in PICTURES), None)
+                if picture is None or name in bad:
+                    continue  # texts without an image
+                try:
+                    yield Example(name, label_of_files(found), picture)
+                except DataError as error:
+                    bad[name] = str(error)
 
 
-def _sample(name: str, found: dict[str, bytes], bad: Bad) -> Iterator[Example]:
-    picture = next((found[suffix] for suffix in found if suffix in PICTURES), None)
-    if picture is None or name in bad:
-        return  # texts without an image
-    try:
-        label = label_of_files(found)
-    except DataError as error:
-        bad[name] = str(error)
-        return
-    yield Example(name, label, picture)
+def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, str, int, Callable[[], bytes]]]:
+    """The images and labels of an archive: name of the sample, suffix, size, and a function that reads the content."""
+    for member in tar:
+        tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
+        name, suffix = _divided(member.name)
+
+        def read(member: tarfile.TarInfo = member) -> bytes:
+            content = tar.extractfile(member)
+            found = content.read() if content is not None else b""
+            if len(found) != member.size:
+                raise tarfile.ReadError("it ends too early")
+            return found
+
+        if member.isreg() and (suffix in PICTURES or suffix in LABELS):
+            yield name, suffix, member.size, read
 
 
 def _divided(name: str) -> tuple[str, str]:
@@ -177,7 +175,10 @@ def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
         table = parquet.ParquetFile(file)
         if missing := {"image", "label"} - set(table.schema_arrow.names):
             raise DataError(f"it has no column {sorted(missing)[0]!r}: columns image and label are read")
-        names = _class_names(table.schema_arrow.metadata)
+        names = None
+        with suppress(LookupError, TypeError, ValueError, RecursionError):
+            about = json.loads((table.schema_arrow.metadata or {})[b"huggingface"])
+            names = about["info"]["features"]["label"]["names"]
         row = 0
         for batch in table.iter_batches(PARQUET_ROWS, columns=["image", "label"], use_threads=False):
             for image, label in zip(batch.column("image"), batch.column("label"), strict=True):
@@ -188,28 +189,20 @@ def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
                 row += 1
 
 
-def _row(name: str, image: Any, label: Any, names: list[str] | None) -> Example:
+def _row(name: str, image: Any, label: Any, names: object) -> Example:
     content = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(content, bytes):
         raise DataError("it has no bytes, only a path, which is not opened")
     if len(content) > MOST_BYTES:
         raise DataError(f"it has {len(content)} bytes, and at most {MOST_BYTES} are read")
-    if names is not None and isinstance(label, int):
+    if isinstance(names, list) and isinstance(label, int):
         if not 0 <= label < len(names):
             raise DataError(f"its label {label} has no name among {len(names)}")
         label = names[label]
     return Example(name, plain_label(label), content)
 
 
-def _class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None:
-    try:
-        said = json.loads((metadata or {})[b"huggingface"])["info"]["features"]["label"]["names"]
-    except (LookupError, TypeError, ValueError, RecursionError):
-        return None
-    return said if isinstance(said, list) and all(isinstance(name, str) for name in said) else None
-
-
-def array_examples(path: Path) -> Iterator[Example]:
+def array_examples(path: Path, bad: Bad) -> Iterator[Example]:
     """An npz file with ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and ``labels``, one per image."""
     with open_regular(path) as file, np.load(file, allow_pickle=False) as held:
         pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
@@ -217,13 +210,13 @@ def array_examples(path: Path) -> Iterator[Example]:
         raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
     if not isinstance(labels, list) or len(labels) != len(pixels):
         raise DataError("it must hold one label per image")
-    labels = [plain_label(label) for label in labels]
-    for position, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-        yield Example(str(position), label, image)
+    for position, label in enumerate([plain_label(label) for label in labels]):
+        yield Example(str(position), label, pixels[position])
 
 
 PIECE = 10_000
 """Files of a class folder that are one shard."""
+READERS = {"tar": tar_examples, "parquet": parquet_examples, "arrays": array_examples}
 KINDS = {".tar": "tar", ".tgz": "tar", ".tar.gz": "tar", ".parquet": "parquet", ".npz": "arrays"}
 
 
@@ -253,14 +246,7 @@ class Shard:
     def examples(self, bad: Bad) -> Iterator[Example]:
         """Its images in order; those that have no usable label go to ``bad``, with the reason."""
         try:
-            if self.kind == "tar":
-                yield from tar_examples(self.path, bad)
-            elif self.kind == "parquet":
-                yield from parquet_examples(self.path, bad)
-            elif self.kind == "arrays":
-                yield from array_examples(self.path)
-            else:
-                yield from self._class_folder(bad)
+            yield from self._class_folder(bad) if self.kind == "folder" else READERS[self.kind](self.path, bad)
         except ConfigError:  # a library is missing
             raise
         except Exception as error:  # the readers of other libraries raise many exception types for damaged files
@@ -290,19 +276,18 @@ class Shard:
 
 def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
     """The shards that are given: files, folders that hold such files, and folders of class folders."""
-    found = list(dict.fromkeys(shard for path in paths for shard in _below(resolve_path(Path(path)).absolute())))
+    found = list(dict.fromkeys(shard for path in paths for shard in _shards_at(resolve_path(Path(path)).absolute())))
     if not found:
         raise DataError("no shards were given")
     return found
 
 
-def _below(path: Path) -> Iterator[Shard]:
+def _shards_at(path: Path) -> list[Shard]:
     if not path.is_dir():
         kind = shard_kind(path)
         if kind is None:
             raise DataError(f"{path} is not a shard. Give folders of class folders, or {', '.join(KINDS)} files")
-        yield Shard(path, kind)
-        return
+        return [Shard(path, kind)]
     files = [Shard(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := shard_kind(file))]
     pieces = [
         Shard(folder, "folder", piece)
@@ -316,7 +301,7 @@ def _below(path: Path) -> Iterator[Shard]:
         )
     if not files and not pieces:
         raise DataError(f"{path} holds neither class folders with images nor {', '.join(KINDS)} files")
-    yield from files or pieces
+    return files or pieces
 
 
 def shard_kind(path: Path) -> str | None:
