@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from adagauss.data.dataset import Dataset
 from adagauss.data.folders import FileImages
 from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
-
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
-    from adagauss.data.dataset import Dataset
 
 SAMPLED = 1000
 ENDS = 4096
@@ -36,7 +32,7 @@ def fingerprint(dataset: Dataset) -> str:
     >>> fingerprint(load_dataset("digits")) == fingerprint(load_dataset("digits"))
     True
     """
-    return f"1:{_digest(*chain.from_iterable(fingerprints(dataset).items()))}"
+    return f"1:{_digest(chain.from_iterable(fingerprints(dataset).items()))}"
 
 
 def fingerprints(dataset: Dataset) -> dict[str, str]:
@@ -46,64 +42,55 @@ def fingerprints(dataset: Dataset) -> dict[str, str]:
     >>> list(fingerprints(load_dataset("digits")))[:3]
     ['class names', 'number and size of the training images', 'labels of the training images']
     """
-    found = {"class names": _digest(*(f"{type(label).__name__} {label!r}" for label in dataset.classes))}
+    found = {"class names": _digest(f"{type(label).__name__} {label!r}" for label in dataset.classes)}
     for name, part in (("training", dataset.train), ("test", dataset.test)):
-        found[f"number and size of the {name} images"] = _digest(repr(part.images.shape), str(len(part)))
-        found[f"labels of the {name} images"] = _digest(_bytes(part.targets))
-        digest = hashlib.sha256()
-        _add_images(digest, part.images)
-        found[f"content of the {name} images"] = digest.hexdigest()
+        found[f"number and size of the {name} images"] = _digest([repr(part.images.shape), str(len(part))])
+        found[f"labels of the {name} images"] = _digest([_bytes(part.targets)])
+        found[f"content of the {name} images"] = _digest(_content(part.images))
     return found
 
 
-def _digest(*fields: bytes | str) -> str:
+def _digest(fields: Iterable[bytes | str | memoryview]) -> str:
+    """Hash fields, each with its length, so that their boundaries are unambiguous; a memoryview comes last."""
     digest = hashlib.sha256()
-    _add(digest, *fields)
-    return digest.hexdigest()
-
-
-def _add(digest: Hash, *fields: bytes | str) -> None:
-    """Add fields, each with its length, so that their boundaries are unambiguous."""
     for field in fields:
         content = field.encode("utf-8", "surrogateescape") if isinstance(field, str) else field
-        digest.update(len(content).to_bytes(8, "little"))
+        if not isinstance(content, memoryview):
+            digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
+    return digest.hexdigest()
 
 
 def _bytes(values: Tensor) -> bytes:
     return values.to(torch.int64).cpu().contiguous().numpy().tobytes()
 
 
-def _add_images(digest: Hash, images: Images) -> None:
+def _content(images: Images) -> Iterator[bytes | str | memoryview]:
     if isinstance(images, Subset):
-        _add(digest, "subset", _bytes(images.indices))
-        _add_images(digest, images.images)
+        yield from ("subset", _bytes(images.indices))
+        yield from _content(images.images)
     elif isinstance(images, FileImages):
-        _add_files(digest, images.paths)
+        yield from _files(images.paths)
     elif isinstance(images, ArrayImages):
-        _add(digest, "pixels")
-        digest.update(images.pixels.cpu().contiguous().numpy().data)
+        yield from ("pixels", images.pixels.cpu().contiguous().numpy().data)
     else:
-        _add(digest, "some pixels", images.batch(evenly_spaced(len(images), SAMPLED)).cpu().numpy().tobytes())
+        yield from ("some pixels", images.batch(evenly_spaced(len(images), SAMPLED)).cpu().numpy().tobytes())
 
 
-def _add_files(digest: Hash, paths: list[Path]) -> None:
+def _files(paths: list[Path]) -> Iterator[bytes | str]:
     base = os.path.commonpath([path.absolute().parent for path in paths])
     sampled = set(evenly_spaced(len(paths), SAMPLED).tolist())
     for index, path in enumerate(paths):
-        _add(digest, path.absolute().relative_to(base).as_posix())
+        yield path.absolute().relative_to(base).as_posix()
         try:
-            _add(digest, str(path.stat().st_size))
+            size = path.stat().st_size
+            yield str(size)
             if index in sampled:
-                _add(digest, _ends(path))
+                with open_regular(path) as file:
+                    start = file.read(ENDS)
+                    file.seek(max(len(start), size - ENDS))
+                    yield start + file.read(ENDS)
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}): the dataset changed while it was used"
             ) from error
-
-
-def _ends(path: Path) -> bytes:
-    with open_regular(path) as file:
-        start = file.read(ENDS)
-        file.seek(max(len(start), path.stat().st_size - ENDS))
-        return start + file.read(ENDS)
