@@ -65,18 +65,14 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
-    def all_gather(self, tensor: Tensor) -> Tensor:
-        """(W, ...) the tensors of all processes, which have one shape."""
-        return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
-
     def broadcast(self, value: Callable[[], Any]) -> Any:
         """The result of ``value`` in the first process, in all processes; see `encode` for what can be sent."""
         if self.alone:
             return value()
-        content = encode(value()).to(self.device) if self.first else torch.empty(0, dtype=torch.uint8)
-        length = torch.tensor([len(content)], device=self.device)
+        sent = encode(value() if self.first else None).to(self.device)
+        length = torch.tensor([len(sent)], device=self.device)
         dist.broadcast(length, 0)
-        sent = content if self.first else torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        sent = sent if self.first else sent.new_empty(int(length))
         dist.broadcast(sent, 0)
         return decode(sent)
 

@@ -251,16 +251,12 @@ def save_json(path: Path, data: Any) -> None:
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
-        file = open_regular(path)
+        with open_regular(path) as file:
+            yield file
     except IrregularFileError:
         raise CheckpointError(f"{path} cannot be read: it is not a regular file") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-    with file:
-        try:
-            yield file
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def _header(file: BufferedReader, path: Path, kind: str) -> bytes:

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 from yaml.events import AliasEvent
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 from adagauss.errors import CheckpointError, ConfigError, DataError
 
@@ -255,16 +255,14 @@ def lock_model(
             raise CheckpointError(f"{target.parent} is not writable, so {path} cannot be changed: copy it elsewhere")
         # No further words of the command: one may be a token.
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
-        _describe_holder(file, f"process {os.getpid()} on {socket.gethostname()} ({command[:100]})")
+        with suppress(OSError):  # only a message lacks it
+            holder = f"process {os.getpid()} on {socket.gethostname()} ({command[:100]})"
+            file.write_text(holder, encoding="utf-8", errors="replace")
         yield
     finally:
-        _describe_holder(file, "")
+        with suppress(OSError):
+            os.truncate(file, 0)
         lock.release()
-
-
-def _describe_holder(file: Path, text: str) -> None:
-    with suppress(OSError):  # only a message lacks it
-        file.write_text(text, encoding="utf-8", errors="replace")
 
 
 def _holder(file: Path) -> str:
@@ -358,17 +356,11 @@ class _BoundedLoader(yaml.SafeLoader):
         self._sizes.setdefault(id(node), self._nodes - before)
         if isinstance(node, ScalarNode) and node.tag != TEXT and len(node.value) > MAX_NUMBER:
             raise YamlError(f"a number of more than {MAX_NUMBER} characters; put text into quotation marks")
-        if isinstance(node, MappingNode):
-            _refuse_twins(node)
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, MappingNode) else ():
+            if not isinstance(key, ScalarNode):
+                raise YamlError("a list or mapping is where the name of a setting should be")
+            if key.value in seen:
+                raise YamlError(f"{key.value[:50]!r} is given twice in line {key.start_mark.line + 1}")
+            seen.add(key.value)
         return node
-
-
-def _refuse_twins(node: MappingNode) -> None:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key, ScalarNode):
-            kind = "list" if isinstance(key, SequenceNode) else "mapping"
-            raise YamlError(f"a {kind} is where the name of a setting should be")
-        if key.value in seen:
-            raise YamlError(f"{key.value[:50]!r} is given twice in line {key.start_mark.line + 1}")
-        seen.add(key.value)

@@ -11,13 +11,6 @@ from typing import Any, Generic, TypeVar
 from adagauss.errors import ConfigError, unknown_name
 
 
-def import_submodules(package: str) -> None:
-    """Import every module of a package, so that a new method, part or dataset needs only one new file."""
-    module = import_module(package)
-    for found in pkgutil.iter_modules(module.__path__):
-        import_module(f"{package}.{found.name}")
-
-
 def import_custom(names: Iterable[object]) -> None:
     """Import the module of each name of the form ``module:name``, which registers the object of that name."""
     for name in names:
@@ -118,7 +111,8 @@ class Registry(Generic[T]):
     def all(self) -> dict[str, T]:
         """All objects, sorted by name."""
         if self._package is not None:
-            import_submodules(self._package)
+            for found in pkgutil.iter_modules(import_module(self._package).__path__):
+                import_module(f"{self._package}.{found.name}")
         return {name: self._entries[name][0] for name in sorted(self._entries)}
 
     def __contains__(self, name: object) -> bool:
