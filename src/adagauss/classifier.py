@@ -26,7 +26,8 @@ from adagauss.core.learn import Learner
 from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
 from adagauss.data.decode import ResizeMode
-from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced
+from adagauss.data.folders import folders_in
+from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced, normal_label
 from adagauss.data.inputs import (
     PHOTOGRAPHS,
     GroupsLike,
@@ -529,11 +530,13 @@ def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) ->
 
     For one class it may also be its images alone.
     """
-    given = images
+    given, classes = images, plain_labels(classes)
     if isinstance(images, str | os.PathLike):
-        folder = Path(images).expanduser()
-        if all((folder / str(label)).is_dir() for label in classes):
-            given = {label: folder / str(label) for label in classes}
+        folder, found = Path(images).expanduser(), dict[str, list[Path]]()
+        for path in folders_in(folder) if folder.is_dir() else []:
+            found.setdefault(str(normal_label(path.name)), []).append(path)
+        if all(str(label) in found for label in classes):
+            given = {label: found[str(label)] for label in classes}
     if not isinstance(given, Mapping):
         if len(classes) != 1:
             raise DataError(
@@ -541,6 +544,7 @@ def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) ->
                 "{class: images} works as well)"
             )
         given = {classes[0]: given}
+    given = {normal_label(label): one for label, one in given.items()}
     if set(given) != set(classes):
         raise DataError(f"images are given for {sorted(map(str, given))}, but the classes are {[*map(str, classes)]}")
     parts = [read_images(given[label], spec).images for label in classes]
@@ -553,7 +557,7 @@ def plain_labels(labels: Any) -> list[Label]:
     if not isinstance(labels, Iterable):
         raise DataError(f"labels must be a sequence, one per image, or one label for all; got {labels!r}")
     values = labels.tolist() if hasattr(labels, "tolist") else labels
-    plain = [value.item() if isinstance(value, np.generic | Tensor) else value for value in values]
+    plain = [normal_label(value.item() if isinstance(value, np.generic | Tensor) else value) for value in values]
     for label in plain:
         if not isinstance(label, str | int | float) or (isinstance(label, float) and not math.isfinite(label)):
             raise DataError(f"labels must be text or numbers, one per image; got {label!r}")

@@ -640,18 +640,19 @@ def evaluate(
 def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of unknown classes."""
     from adagauss.data.folders import folders_in, images_in
+    from adagauss.data.images import normal_label
 
     known = {str(label): label for label in classifier.learner_.classes}
-    folders = folders_in(folder) if folder.is_dir() else []
+    folders = {path: normal_label(path.name) for path in folders_in(folder)} if folder.is_dir() else {}
     if not folders:
         raise DataError(f"{folder} holds no class folders: put the images of each class into a folder named after it")
-    files = {file: known[path.name] for path in folders if path.name in known for file in images_in(path)}
+    files = {file: known[name] for path, name in folders.items() if name in known for file in images_in(path)}
     if not files:
         raise DataError(
-            f"no folder in {folder} is named after a class of the model (first: {folders[0].name}; the model knows "
-            f"{', '.join(list(known)[:5])}...)"
+            f"no folder in {folder} is named after a class of the model (first: {next(iter(folders)).name}; the model "
+            f"knows {', '.join(list(known)[:5])}...)"
         )
-    return files, [path.name for path in folders if path.name not in known]
+    return files, [path.name for path, name in folders.items() if name not in known]
 
 
 def _show_evaluation(numbers: Mapping[str, Any]) -> None:
@@ -794,10 +795,9 @@ def undo(model: ModelArgument) -> None:
 def known_label(name: str, classes: list[Any]) -> Any:
     """Find the class of a name, in the exact spelling or with accents composed differently (Unicode NFC)."""
     names = {str(label): label for label in classes}
-    composed = {unicodedata.normalize("NFC", text): label for text, label in names.items()}
-    for known, given in ((names, name), (composed, unicodedata.normalize("NFC", name))):
-        if given in known:
-            return known[given]
+    for given in (name, unicodedata.normalize("NFC", name)):  # `normal_label` without torch
+        if given in names:
+            return names[given]
     raise unknown_name("class", name, names)
 
 

@@ -15,7 +15,7 @@ from adagauss.core.learner_state import LearnerState, add_tasks, move_sources
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import ResizeMode
-from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.data.images import Images, Label, LabelledImages, normal_label
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.methods import Method
 from adagauss.utils.runtime import Runtime
@@ -48,7 +48,7 @@ class ClassEdits:
         classes, analytic methods remove their effect exactly, and refuse images that were not learned, where the sums
         show it. Other methods need no images.
         """
-        before = self.state
+        before, labels = self.state, [normal_label(label) for label in labels]
         gone = set(_columns(before.classes, labels))
         if len(gone) == len(before.classes):
             raise DataError("these are all known classes: keep one, or start with a new learner")
@@ -79,7 +79,7 @@ class ClassEdits:
 
     def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
         """Merge classes into one; ``into`` is a known class or a new name."""
-        before = self.state
+        before, into, others = self.state, normal_label(into), [normal_label(label) for label in others]
         named = list(dict.fromkeys([into, *others] if into in before.classes else others))
         columns = _columns(before.classes, named)
         if len(columns) < 2:
@@ -239,6 +239,7 @@ def _columns(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
 
 def _renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
     """The state with another name for a class."""
+    old, new = normal_label(old), normal_label(new)
     _columns(known.classes, [old])
     if new == old:
         return known

@@ -18,7 +18,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.predictor import Predictor
 from adagauss.core.state import Scorer, State
 from adagauss.data.decode import ResizeMode
-from adagauss.data.images import Label
+from adagauss.data.images import Label, normal_label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.utils.runtime import Runtime
@@ -127,9 +127,13 @@ class LearnerState(nn.Module):
             if state is None:
                 raise ValueError(f"{name} has no state in this method, but the file holds one")
             states[name] = state
-        known = LearnerState(network, self.memory.empty_like(), states, tuple(map(tuple, facts.tasks)))
+        names = {label: normal_label(label) for task in facts.tasks for label in task}
+        if len(set(names.values())) < len(names):  # version 0.2.0 kept two forms of one name apart
+            names = {}
+        tasks = tuple(tuple(names.get(label, label) for label in task) for task in facts.tasks)
+        known = LearnerState(network, self.memory.empty_like(), states, tasks)
         known.load_state_dict(dict(tensors))
-        known.memory.labels = list(facts.remembered)
+        known.memory.labels = [names.get(label, label) for label in facts.remembered]
         known.check()
         runtime.place(known)
         if known.tasks:

@@ -5,10 +5,11 @@ Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -121,7 +122,7 @@ class ConcatImages:
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Images with their classes: image ``i`` is of class ``classes[targets[i]]``."""
+    """Images with their classes: image ``i`` is of class ``classes[targets[i]]``; see `normal_label`."""
 
     images: Images
     targets: Tensor
@@ -132,11 +133,16 @@ class LabelledImages:
     def __post_init__(self) -> None:
         if len(self.images) != len(self.targets):
             raise DataError(f"{len(self.images)} images but {len(self.targets)} labels: give one label per image")
+        names = [normal_label(label) for label in self.classes]
+        if names != list(self.classes):
+            classes = tuple(dict.fromkeys(names))
+            object.__setattr__(self, "classes", classes)
+            object.__setattr__(self, "targets", torch.tensor([classes.index(name) for name in names])[self.targets])
 
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """From one label per image; classes are sorted if possible, else in order of first appearance."""
-        plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+        plain: list[Any] = [normal_label(label.item() if isinstance(label, np.generic) else label) for label in labels]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
         try:
@@ -156,7 +162,7 @@ class LabelledImages:
 
     def of_classes(self, classes: Sequence[Label]) -> LabelledImages:
         """Only the images of ``classes``, numbered in the given order."""
-        position = {label: index for index, label in enumerate(classes)}
+        position = {normal_label(label): index for index, label in enumerate(classes)}
         renumber = torch.tensor([position.get(label, -1) for label in self.classes], dtype=torch.long)
         targets = renumber[self.targets]
         kept = torch.nonzero(targets >= 0).flatten()
@@ -166,6 +172,15 @@ class LabelledImages:
     def counts(self) -> Tensor:
         """Number of images of each class."""
         return torch.bincount(self.targets, minlength=len(self.classes))
+
+
+def normal_label(label: Label) -> Label:
+    r"""Text in Unicode's composed form (NFC): file systems and keyboards write accents in several forms.
+
+    >>> normal_label("Kohle\u0308"), normal_label(3)
+    ('Kohlë', 3)
+    """
+    return unicodedata.normalize("NFC", label) if isinstance(label, str) else label
 
 
 def check_labels_exact(labels: Iterable[object]) -> None:

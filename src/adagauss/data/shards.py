@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
-from adagauss.data.images import Label, to_uint8_nchw
+from adagauss.data.images import Label, normal_label, to_uint8_nchw
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.registry import import_extra
@@ -66,7 +66,7 @@ def plain_label(value: object) -> Label:
         value = value.strip()
         if not value or len(value) > LONGEST_LABEL or "\0" in value:
             raise DataError(f"its label {value[:50]!r} is empty or too long: the name of a class is needed")
-    return value
+    return normal_label(value)
 
 
 def label_of_files(found: Mapping[str, bytes]) -> Label:
@@ -268,7 +268,7 @@ class Shard:
             except (DataError, OSError) as error:
                 bad[name] = str(error)
                 continue
-            yield Example(name, self.path.name, content)
+            yield Example(name, normal_label(self.path.name), content)
 
     def _files(self) -> list[Path]:
         return image_files(self.path)[self.piece * PIECE : (self.piece + 1) * PIECE]

@@ -10,7 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from adagauss.core.config import Config
 from adagauss.data.dataset import Dataset, absolute_name
-from adagauss.data.images import Label, LabelledImages
+from adagauss.data.images import Label, LabelledImages, normal_label
 from adagauss.errors import ConfigError, unknown_name
 
 
@@ -151,18 +151,15 @@ def class_order(order: str | int | Sequence[int | str], classes: Sequence[Label]
         if not 0 <= order < 2**32:
             raise ConfigError(f"the seed of a class order must lie in 0..{2**32 - 1}; got {order}")
         return [int(position) for position in np.random.RandomState(order).permutation(count)]
-    names = {str(label): place for place, label in enumerate(classes)}
-    chosen = [word if isinstance(word, int) else _position(word, names) for word in order]
+    names = {normal_label(str(label)): place for place, label in enumerate(classes)}
+    chosen = []
+    for word in order:
+        name = normal_label(word)
+        if not isinstance(word, int) and name not in names and not word.isdecimal():
+            raise unknown_name("class", word, map(str, names))
+        chosen.append(word if isinstance(word, int) else names.get(name, int(word) if word.isdecimal() else -1))
     if len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(count)):
         raise ConfigError(
             f"a class order must list classes, or positions 0..{count - 1}, each at most once; got {list(order)}"
         )
     return chosen
-
-
-def _position(word: str, names: dict[str, int]) -> int:
-    if word in names:
-        return names[word]
-    if word.isdecimal():
-        return int(word)
-    raise unknown_name("class", word, names)

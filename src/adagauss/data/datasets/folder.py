@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import class_folders, file_dataset, files_of_classes, holds_class_folders, split_by_class
+from adagauss.data.folders import class_folders, file_dataset, holds_class_folders, images_in, split_by_class
+from adagauss.data.images import normal_label
 from adagauss.errors import DataError
 
 TEST_FOLDERS = ("test", "val")
@@ -46,12 +47,16 @@ def read_folder(options: ReadOptions) -> Dataset:
             f"{there!r} is itself a class, put its images directly into {folder / there}"
         )
     parts = {path: class_folders(path) for path in (folder / "train", tests[0])}
-    classes, tested = ([path.name for path in found] for found in parts.values())
-    if uneven := sorted({*classes} ^ {*tested}):
+    classes, tested = ([normal_label(path.name) for path in found] for found in parts.values())
+    if uneven := sorted({*map(str, classes)} ^ {*map(str, tested)}):
         lacking_in = tests[0] if uneven[0] in classes else folder / "train"
         raise DataError(
             f"{len(uneven)} classes are in only one of train/ and {tests[0].name}/; first: "
             f"{lacking_in / uneven[0]} is missing"
         )
-    train_files, test_files = map(files_of_classes, parts.values())
-    return file_dataset(name, classes, train_files, test_files, options)
+    number = {label: target for target, label in enumerate(dict.fromkeys(classes))}
+    train_files, test_files = (
+        [(image, number[normal_label(path.name)]) for path in found for image in images_in(path)]
+        for found in parts.values()
+    )
+    return file_dataset(name, list(number), train_files, test_files, options)

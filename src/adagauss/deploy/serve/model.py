@@ -17,7 +17,7 @@ from adagauss.classifier import IncrementalClassifier, default_method
 from adagauss.core.predictor import Prediction
 from adagauss.data.decode import Pixels, ResizeMode
 from adagauss.data.folders import PHOTO_SIZE
-from adagauss.data.images import Label
+from adagauss.data.images import Label, normal_label
 from adagauss.errors import DataError, unknown_name
 from adagauss.utils.progress import Reporter
 
@@ -150,7 +150,7 @@ class Model:
     def _known(self, name: str) -> Label:
         if not self.labels:
             raise DataError(f"unknown class {name!r}: the model has no classes")
-        if name not in self.labels:
+        if name not in self.labels and (name := str(normal_label(name))) not in self.labels:
             raise unknown_name("class", name, self.labels)
         return self.labels[name]
 
