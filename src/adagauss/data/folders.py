@@ -42,8 +42,6 @@ UNSUPPORTED_SUFFIXES = frozenset({".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef
 
 WHOLE_SIDE = 8 / 7
 """Shorter side of a whole picture, in units of the side of its central square: 256 for 224, as papers prepare them."""
-Pictures = Pixels | list[Pixels]
-"""Squares in one array, or whole pictures."""
 Files = list[tuple[Path, int]]
 """Image files, each with its class number."""
 
@@ -276,7 +274,7 @@ class FileImages:
         self.in_memory = self.nbytes <= cache_bytes
         """Whether the pixels are kept in memory, rather than decoded at every use."""
         reporter, count = reporter or Reporter(), len(paths)
-        pixels, bad = self._pictures(0), dict[int, str]()
+        pixels, bad = list[Pixels](), dict[int, str]()
         if self.in_memory or skip_bad:
             with reporter.progress("decoding images", count) as advance:
                 pixels, bad = self._decode(range(count), advance, keep=self.in_memory)
@@ -285,7 +283,7 @@ class FileImages:
                 # Reading a header holds the GIL: more threads would only block each other.
                 bad = map_collecting_errors(lambda row: image_size(self.paths[row]), count, 1, advance)
         kept = usable(bad, count, lambda row: str(self.paths[row]), skip_option if not skip_bad else None)
-        self._pixels = _chosen(pixels, kept if bad else None) if self.in_memory else None
+        self._pixels = [pixels[row] for row in kept] if self.in_memory else None
         self.kept = torch.tensor(kept)
         """Positions of the usable images among the given paths."""
         self.paths = [self.paths[row] for row in kept]
@@ -295,8 +293,8 @@ class FileImages:
 
     def batch(self, indices: Tensor) -> Tensor:
         pixels = self._read(indices.tolist())
-        if not isinstance(pixels, list):
-            return torch.from_numpy(pixels)
+        if not self._margin:
+            return torch.from_numpy(np.stack(pixels) if pixels else np.empty((0, *self.shape), np.uint8))
         sides = [round(min(one.shape[1:]) / WHOLE_SIDE) for one in pixels]
         boxes = [
             [round((one.shape[1] - side) / 2), round((one.shape[2] - side) / 2), side, side]
@@ -306,9 +304,9 @@ class FileImages:
 
     def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
         """Boxes of the whole pictures as images, if these are kept: ``boxes_of`` maps heights and widths to boxes."""
-        pixels = self._read(indices.tolist()) if self._margin else None
-        if not isinstance(pixels, list):
+        if not self._margin:
             return None
+        pixels = self._read(indices.tolist())
         sizes = torch.tensor([one.shape[1:] for one in pixels]).view(-1, 2)
         return self._cut(pixels, boxes_of(sizes).tolist())
 
@@ -320,21 +318,18 @@ class FileImages:
             found[row] = fitted(box, *self.shape[1:], "stretch")
         return torch.from_numpy(found)
 
-    def _read(self, rows: list[int]) -> Pictures:
+    def _read(self, rows: list[int]) -> list[Pixels]:
         if self._pixels is not None:
-            return _chosen(self._pixels, rows)
+            return [self._pixels[row] for row in rows]
         pixels, bad = self._decode(rows)
         usable(bad, len(rows), lambda row: str(self.paths[rows[row]]), self._skip_option)
         return pixels
 
-    def _pictures(self, count: int) -> Pictures:
-        return [np.empty(0, np.uint8)] * count if self._margin else np.empty((count, *self.shape), dtype=np.uint8)
-
     def _decode(
         self, rows: Sequence[int], advance: Advance = ignore, keep: bool = True
-    ) -> tuple[Pictures, dict[int, str]]:
-        """The pixels of some files, and for each that failed (its pixels are undefined) the reason."""
-        pixels = self._pictures(len(rows) if keep else 0)
+    ) -> tuple[list[Pixels], dict[int, str]]:
+        """The pixels of some files, and for each that failed (it has no pixels) the reason."""
+        pixels = [np.empty(0, np.uint8)] * (len(rows) if keep else 0)
 
         def decode(row: int) -> None:
             mode = None if self._margin else self._mode
@@ -343,12 +338,6 @@ class FileImages:
                 pixels[row] = image
 
         return pixels, map_collecting_errors(decode, len(rows), WORKERS, advance)
-
-
-def _chosen(pictures: Pictures, rows: list[int] | None) -> Pictures:
-    if rows is None:
-        return pictures
-    return [pictures[row] for row in rows] if isinstance(pictures, list) else pictures[rows]
 
 
 def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], option: str | None = None) -> list[int]:
