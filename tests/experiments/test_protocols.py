@@ -174,7 +174,7 @@ def test_fine_grained_methods_share_cached_features_of_one_input_size_at_the_cpu
         assert (found.backbone.train_blocks, found.backbone.input_size) == ("none", None)
         assert found.augmentation.only_flips
         assert found.representation.label_augmentation.copies(True) == 1
-        assert found.backbone.features in (64, None)
+        assert found.backbone.features in (128, None)
 
 
 def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
