@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
 from adagauss.methods import methods
 from tests.contracts.toy import taught
+
+ROOT = Path(__file__).parents[2]
 
 
 def settings(method: str, dataset: str, preset: str | None = None) -> dict[str, Any]:
@@ -85,3 +89,8 @@ def test_each_method_says_whose_recipe_it_has() -> None:
         "ours",
     }
     assert (recipes["adagauss"], recipes["adagauss+"], recipes["acil"]) == ("authors", "ours", "PyCIL")
+    documented: dict[str, str] = {}
+    for line in (ROOT / "docs/choose_a_method.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `") and len(cells := line.split("|")) == 9:
+            documented.update(dict.fromkeys(re.findall("`([^`]+)`", cells[1]), cells[6].strip()))
+    assert documented == recipes

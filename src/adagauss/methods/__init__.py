@@ -24,4 +24,4 @@ __all__ = [
     "methods",
     "register_method",
     "resolve_method",
-]  # fmt: skip
+]

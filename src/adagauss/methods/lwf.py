@@ -120,8 +120,7 @@ class LDC(Drift):
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         # Toward the identity: directions without data do not move.
-        identity = torch.eye(memory.size, dtype=torch.float64, device=old.device)
-        weight = linear_map(old, new, self.ridge, toward=identity)
+        weight = linear_map(old, new, self.ridge, toward=torch.eye(memory.size).to(memory.means))
         return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
 
 
