@@ -101,15 +101,14 @@ function table(matrix, known) {
   const made = element("table", "");
   made.append(element("caption", "quiet small-text", "Confusion matrix: rows are folders, columns are predictions"));
   const head = made.createTHead().insertRow();
-  head.append(header("", "Folder"), ...known.map((label) => header("col", label)), header("col", "Accuracy"));
+  head.append(...["Folder", "Accuracy", ...known].map((label) => header("col", label)));
   const body = made.createTBody();
   for (const label of known.filter((one) => matrix.has(one))) {
     const row = matrix.get(label);
     const all = sum(row.values());
     const line = body.insertRow();
-    line.append(header("row", label));
+    line.append(header("row", label), element("td", "share", percent((row.get(label) ?? 0) / all)));
     for (const predicted of known) line.append(cell(row.get(predicted) ?? 0, all, predicted === label));
-    line.append(element("td", "share", percent((row.get(label) ?? 0) / all)));
   }
   return made;
 }
