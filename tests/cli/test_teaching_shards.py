@@ -39,6 +39,19 @@ def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path:
     assert "--method takes effect only" in adagauss("teach", model, shards[0], "--method", "exact").said
 
 
+def test_a_forgotten_class_is_not_brought_back_by_known_shards(
+    adagauss: Command, tmp_path: Path, shards: list[Path]
+) -> None:
+    model = tmp_path / "digits.safetensors"
+    assert adagauss("teach", model, *shards[:2], *SMALL, "--quiet").code == 0
+    assert "stay forgotten" not in adagauss("teach", model, *shards[:2], "--quiet").out
+    assert adagauss("forget", model, "digit 3").code == 0
+    again = adagauss("teach", model, *shards[:2], "--quiet")
+    assert "2 shards already learned" in again.out
+    assert "Classes that were forgotten stay forgotten" in again.out
+    assert "now knows 9 classes" in again.out
+
+
 def test_a_file_of_another_kind_is_refused(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
     shutil.copy(shards[0], tmp_path / "x.zip")
     refused = adagauss("teach", tmp_path / "new.safetensors", tmp_path / "x.zip", *SMALL, "--quiet")

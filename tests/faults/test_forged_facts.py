@@ -138,6 +138,18 @@ def test_huge_counts_and_weights_are_rejected_at_load(numbered: Path, tmp_path: 
     assert tried
 
 
+@pytest.mark.parametrize(("name", "number"), [("sums.images", 2**53 + 2), ("sums.cross", 1e31), ("trunk.", torch.nan)])
+def test_numbers_that_could_not_be_loaded_are_not_saved(tmp_path: Path, name: str, number: float) -> None:
+    classifier = taught(["a"] * 6 + ["b"] * 6)
+    classifier.save(tmp_path / "model.safetensors")
+    before = (tmp_path / "model.safetensors").read_bytes()
+    tensors = classifier.learner_.state.state_dict()
+    next(one for key, one in tensors.items() if name in key and one.numel()).view(-1)[0] = number
+    with pytest.raises(CheckpointError, match="use a file"):
+        classifier.save(tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
 def test_names_that_could_not_be_loaded_are_not_saved(tmp_path: Path) -> None:
     classifier = taught(["a"] * 6 + ["b"] * 6)
     classifier.save(tmp_path / "model.safetensors")

@@ -71,9 +71,12 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     """Load the classifier in a file, or the newest one of a run folder."""
     check_model(path)
     from adagauss.classifier import IncrementalClassifier  # torch takes seconds to import: check the path first
-    from adagauss.experiments.run import RunFolder
 
-    model = IncrementalClassifier.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+    if path.is_dir():
+        from adagauss.experiments.run import RunFolder
+
+        path = RunFolder(path).last_checkpoint()
+    model = IncrementalClassifier.load(path)
     model.skip_option = "--skip-bad"
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model

@@ -287,14 +287,17 @@ class Learner(ClassEdits):
             "scale": self.scale and (self.scale.low, self.scale.high),
             "about": dict(about if about is not None else self.about),
         }
-        save_tensors(Path(path), "learner", state.state_dict(), facts)
+        tensors = state.state_dict()
+        require_finite(_of_network(tensors), Path(path))  # a file that could not be loaded is not written
+        require_bounded(_of_parts(tensors), Path(path))
+        save_tensors(Path(path), "learner", tensors, facts)
 
     @classmethod
     def load(cls, path: Path | str, runtime: Runtime | None = None) -> Learner:
         """Load the file of `save`; a runtime chooses device and progress (its seed is the saved one)."""
         runtime = copy.copy(runtime) if runtime is not None else Runtime()
         tensors, stored = load_tensors(Path(path), "learner", runtime.device)
-        require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
+        require_finite(_of_network(tensors), Path(path))
         try:
             facts = LearnerFacts.of(stored)
             method, runtime.seed = Method.of(facts.method), facts.seed
@@ -308,9 +311,18 @@ class Learner(ClassEdits):
                     learner.network.extractor(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
-        # The digest of random features has any value; `restored` has checked it.
-        own = {name: one for name, one in tensors.items() if not name.startswith("network.")}
-        require_bounded({name: one for name, one in own.items() if not name.endswith(".drawn")}, Path(path))
+        require_bounded(_of_parts(tensors), Path(path))
         learner.scale = facts.scale and PixelScale(*facts.scale)
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
+
+
+def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: one for name, one in tensors.items() if name.startswith("network.")}
+
+
+def _of_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Without the digest of random features, which has any value: it is compared when they are drawn again."""
+    return {
+        name: one for name, one in tensors.items() if not name.startswith("network.") and not name.endswith(".drawn")
+    }
