@@ -312,6 +312,18 @@ def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:
         run_grid("finetune", [0], stream, tmp_path, epochs=1, settings=settings)
 
 
+@pytest.mark.parametrize("name", ["cifar100-10", "cub-10"])
+def test_missing_weights_are_an_error_before_the_images_are_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adagauss.experiments.grid.read_dataset", lambda *_: pytest.fail("the images were read"))
+    chosen, settings = protocol(name), {"backbone.weights": str(tmp_path / "none.pth")}
+    with pytest.raises(ConfigError, match=r"none\.pth does not exist"):
+        run_grid("adagauss,lwf", [0], chosen.stream, tmp_path, protocol=chosen, settings=settings)
+    with pytest.raises(ConfigError, match="starts from ImageNet weights"):
+        run_grid("lwf", [0], protocol("cub-10").stream, tmp_path, protocol=protocol("cub-10"))
+
+
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recipe"):
         run_grid("finetune", [0], StreamConfig(dataset="digits"), tmp_path, recipe="mine")

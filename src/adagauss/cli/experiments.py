@@ -167,6 +167,8 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
         raise CheckpointError(f"{given['out']} holds no run to resume: it has no config.yaml")
     only_resumed = folder is not None and not given_options(context) - NOT_CONFIGURATION
     config = folder.config if folder is not None and only_resumed else Experiment.of(context).config(given)
+    if folder is None:
+        config.check_weight_file()  # before any image is decoded
     Runtime(config.runtime).check()
     check_devices(given["devices"], config.runtime)
     data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from adagauss.backbones.extractor import NAMED_WEIGHTS
 from adagauss.core.config import Config, Layer, plain
 from adagauss.data.stream import StreamConfig
+from adagauss.errors import ConfigError
 from adagauss.experiments.protocols import Protocol
 from adagauss.methods import Method, dataset_layers, method_info, resolve_method
 from adagauss.methods.base import stored_method_name
@@ -49,6 +52,14 @@ class RunConfig(Config):
         """A short digest of this configuration without the seed."""
         data = {key: value for key, value in plain(self).items() if key != "seed"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
+
+    def check_weight_file(self) -> None:
+        """Raise if the weight file of the network is missing. A run that has learned a task no longer needs it."""
+        weights = self.method.backbone.weights
+        if weights is not None and weights not in NAMED_WEIGHTS and not Path(weights).is_file():
+            raise ConfigError(
+                f"backbone.weights: {weights} does not exist; give the path of a .safetensors or .pth file"
+            )
 
     @property
     def folder_name(self) -> str:

@@ -25,7 +25,7 @@ from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataErr
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.logs import check_logger
 from adagauss.experiments.protocols import Protocol
-from adagauss.experiments.run import Run
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
@@ -282,12 +282,15 @@ def run_grid(
             )
             if protocol is not None:
                 protocol.check_weights(config.method)
+            own = [config.model_copy(update={"seed": seed}) for seed in dict.fromkeys(seeds)]
+            if not all(RunFolder(out / one.folder_name).learned_tasks() for one in own):
+                config.check_weight_file()
         except (ConfigError, DataError) as error:
             failures[name] = error
             continue
-        for seed in dict.fromkeys(seeds):
-            one = config.model_copy(update={"seed": seed})
-            specs.append(RunSpec(f"{name}, seed {seed}", one, out / one.folder_name, logger))
+        specs += [RunSpec(f"{name}, seed {one.seed}", one, out / one.folder_name, logger) for one in own]
+    if not specs:
+        raise next(iter(failures.values()))
     read_dataset(stream, workers.options)  # so that data that cannot be read are one error, not one of each run
     outcomes = dict(run_specs(specs, out, workers, total=len(specs), title="comparison"))
     failures.update({spec.config.method_name: one.failure for spec, one in outcomes.items() if one.failure})

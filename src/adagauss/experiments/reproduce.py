@@ -30,7 +30,7 @@ from adagauss.analysis.tables import Spread, markdown, write_tables
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, flatten, plain, resolve
 from adagauss.data.dataset import dataset_info
-from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.grid import RunSpec, Workers, read_dataset, recipe_of, run_specs
 from adagauss.experiments.metrics import METRICS, mean
@@ -322,7 +322,15 @@ def run_missing(runs: Iterable[RunSpec], config: ReproductionConfig) -> None:
     Runs that another process works on are skipped: the same command may be started several times.
     """
     config.failures.clear()
-    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
+    missing = []
+    for spec in runs:
+        if isinstance(finished_run(spec, config), Problem):
+            try:
+                if not RunFolder(spec.folder).learned_tasks():
+                    spec.config.check_weight_file()
+                missing.append(spec)
+            except ConfigError as error:  # before any image is decoded
+                config.failures[spec.name] = str(error)
     for spec, outcome in run_specs(missing, config.runs, config.workers, total=len(missing)):
         if isinstance(outcome.failure, InUseError):
             config.workers.reporter.message(f"{spec.name}: another process runs it")
