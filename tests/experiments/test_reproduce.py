@@ -82,6 +82,7 @@ def test_tables_are_written_in_every_format_with_the_papers_numbers(made: Made) 
     _, (ablation, _) = made
     tables = {path.suffix: path.read_text(encoding="utf-8") for path in ablation.files if path.stem == "table"}
     assert set(tables) == {".md", ".tex", ".csv"}
+    assert "bars.png" in {path.name for path in ablation.files}
     for text in tables.values():
         assert "8 AdaGauss" in text
         assert "four digits" in text, "the caption must name the scale"
@@ -145,7 +146,7 @@ def test_a_page_is_written_from_finished_runs(made: Made, tmp_path: Path) -> Non
         assert "8 AdaGauss" in table
         assert ("46.1" in table) == (ending == "csv"), "LaTeX tables hold measured numbers only"
     pictures = [line.rpartition("(")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(pictures) == 1
+    assert len(pictures) == 2, "the bars of the ablation, and the spectrum"
     assert all((tmp_path / picture).exists() for picture in pictures)
     assert "\n\n\n" not in page
 

@@ -128,12 +128,12 @@ def recency(groups: Groups) -> Drawing:
     ratio, late = "share of predictions / share of images", "share of errors that fall on the newest task"
     lines = lines_of(groups, lambda run: {ratio: share_over_fair(run), late: late_errors(run)})
     chosen = [
-        Panel(ratio, "share of predictions / share of images", "task", "task predicted after the last task"),
+        Panel(ratio, "predictions / images", "task", "task predicted after the last task"),
         Panel(late, "", start=2),
     ]
     figure, grid = plot.small_multiples(chosen[0], lines)
     for axes, line in zip(grid, lines, strict=True):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1] if axes is grid[0] else None)  # room for the text
         axes.axhline(1, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
         last = np.array([values[late][-1] for values in line.values if len(values[late])])
         if len(finite := last[np.isfinite(last)]):
@@ -651,7 +651,7 @@ def shrink(groups: Groups) -> Drawing:
         accuracy = 100 * run.table("shrink.accuracy")
         return {"A_inc": accuracy.mean(1), "A_last": accuracy[:, -1]}
 
-    chosen = [Panel(quantity, f"{quantity}, %", "γ", "γ", start=0) for quantity in ("A_inc", "A_last")]
+    chosen = [Panel(quantity, f"{quantity}, %", "γ", "γ", start=0, limits=(0, 102)) for quantity in ("A_inc", "A_last")]
     figure, values, _ = draw_curves(chosen, lines_of(groups, sweep))
     rows: list[Row] = [{**row, "γ": amounts[int(row["γ"])]} for row in values]
     for axes in figure.axes:
@@ -700,6 +700,7 @@ def motivation(groups: Groups) -> Drawing:
     names.legend(loc="center")
     for axes, (quantity, cases) in zip(bars, values.items(), strict=True):
         plot.draw_bars(axes, cases, quantity)
+    bars[1].set_yticklabels([])
     chosen = f"of the configuration {label}; " if len(groups) > 1 else ""
     note = (
         f"{chosen}solid: memorised, dashed: real (2σ), in the two principal directions between the real means; "

@@ -23,7 +23,7 @@ from matplotlib.colors import PowerNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from adagauss.errors import unknown_name
 from adagauss.experiments.run import Numbers, Run
@@ -272,6 +272,7 @@ def small_multiples(panel: Panel, lines: Sequence[Line]) -> tuple[Figure, list[A
             axes.plot(np.arange(panel.start, panel.start + len(mean)), mean, color="#cccccc", linewidth=0.6, zorder=0)
         draw_panels([axes], [panel], [line])
         axes.set(xlabel="", ylabel="", title=shown(line.label, fold=24))
+    figure.set_figheight(max(figure.get_figheight(), 1.9))  # room for the label of the y axis
     figure.supxlabel(typeset(panel.xlabel or panel.axis), fontsize="medium")
     figure.supylabel(typeset(panel.ylabel), fontsize="medium")
     return figure, every[: len(lines)]
@@ -336,8 +337,8 @@ def set_log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     if low > 0 and high / low < 300:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 8)))
-        axis.set_major_formatter("{x:g}")
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 4, 6)))
+        axis.set_major_formatter(EngFormatter(sep="") if low >= 1000 else "{x:g}")
         axis.set_minor_formatter(NullFormatter())
 
 

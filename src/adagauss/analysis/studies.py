@@ -32,8 +32,12 @@ DISTILLATIONS = {
     "norm_distillation": "feature KD (norm)",
     "logit_distillation": "logit KD",
 }
-IMPLIED = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_collapse": ("drift.anti_collapse",)}
-"""Settings that change together with a part; labels name only the part."""
+IMPLIED = {
+    f"{TERMS}distillation": ("representation.heads", "representation.train_old_heads"),
+    f"{TERMS}anti_collapse": ("drift.anti_collapse",),
+    f"{TERMS}anti_collapse.beta": ("drift.beta",),
+}
+"""Settings that change together with a part or a setting; labels name only the latter."""
 MOST_NAMED = 3
 UNSET = object()
 
@@ -243,7 +247,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     differ = [key for key in keys if len({repr(one.get(key, UNSET)) for one in settings}) > 1]
     kinds = [key for key in differ if key.endswith(f".{KIND}")]
     parts = [key.removesuffix(f".{KIND}") for key in kinds]
-    implied = {key for part in parts for key in IMPLIED.get(part, ())}
+    implied = {key for cause in (*parts, *differ) for key in IMPLIED.get(cause, ())}
     others = [key for key in differ if key not in kinds and key not in implied]
     return kinds + [key for key in others if not any(key.startswith(f"{part}.") for part in parts)]
 

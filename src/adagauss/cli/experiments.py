@@ -228,7 +228,7 @@ def compare(
     chosen = Experiment.of(context)
     with (
         stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"),
-        workers(context, out, chosen.data) as opened,
+        workers(context, out, chosen.data, device=chosen.runtime.device) as opened,
     ):
         results, failures = run_grid(
             methods,
@@ -327,7 +327,7 @@ def tune(
     out = out or Path("runs") / "tune" / method
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
-        workers(context, out, chosen.data, AT_ONCE) as opened,
+        workers(context, out, chosen.data, AT_ONCE, chosen.runtime.device) as opened,
     ):
         tuned = search_settings(search, out, trials=trials, workers=opened)
     rows = [
@@ -555,7 +555,6 @@ def reproduce(
     ] = None,
     jobs: Jobs = None,
     engine_name: EngineName = None,
-    device: Device = "auto",
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
 ) -> None:
@@ -587,7 +586,7 @@ def reproduce(
         Workers(options=data, reporter=reporter),
         seeds=tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
         stream=section(changed, "stream"),
-        runtime=RuntimeConfig.of({"device": device, **section(changed, "runtime")}, "runtime."),
+        runtime=RuntimeConfig.of(section(changed, "runtime"), "runtime."),
         preset=preset,
         settings=changed,
         first_tasks=only_first,
@@ -598,7 +597,7 @@ def reproduce(
         return
     with (
         stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
-        workers(context, out, data) as opened,
+        workers(context, out, data, device=config.runtime.device) as opened,
     ):
         config = replace(config, workers=opened)
         made = reproduction.reproduce(items, config, run=not finished)

@@ -241,13 +241,15 @@ class Experiment:
 
 
 @contextmanager
-def workers(context: typer.Context, out: Path, data: ReadOptions, most: int | None = None) -> Iterator[Workers]:
+def workers(
+    context: typer.Context, out: Path, data: ReadOptions, most: int | None = None, device: str = "auto"
+) -> Iterator[Workers]:
     """Open the engine that ``--engine`` and ``--jobs`` choose; ``most`` runs at a time without ``--jobs``."""
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import Workers
 
     given = context.params
-    gpus = int(given["device"].startswith("cuda"))
+    gpus = int(device.startswith("cuda"))
     with open_executor(out, given["engine_name"], jobs=given["jobs"], gpus=gpus) as executor:
         yield Workers(executor, given["jobs"] or most, data, data.reporter)
 

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jinja2 import Environment, PackageLoader
+from matplotlib.figure import Figure
 from scipy.stats import combine_pvalues, kendalltau
 
+from adagauss.analysis.plotting import METHODS, bar_figure, save_figure, use_style
 from adagauss.analysis.rescore import Variant, rescore
 from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import Spread, markdown, write_tables
@@ -582,7 +584,7 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
                 facts = [item.title, config.scale.note, deviation, *config.changes, codes, command]
                 caption = "; ".join(filter(None, facts))
                 files = write_tables(config.folder(item), rows, caption)
-            for one in found if item.study else ():
+            for one in found:
                 drawn, missing = _draw(one, config, command)
                 files += drawn
                 notes += [f"{one.protocol.name}: no figure ({missing})"] if missing else []
@@ -592,10 +594,20 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
 
 
 def _draw(one: ItemResults, config: ReproductionConfig, command: str) -> tuple[Iterable[Path], object]:
-    """Draw the figure of an item; returns its files, or the reason why there are none."""
+    """Draw an item on a benchmark; returns the files, or the reason why there are none. A table is drawn as bars."""
+    if one.item.study is None:
+        measured = {label: list(numbers.values()) for label in one.outcomes if (numbers := one.numbers(label))}
+        if not measured:
+            return [], ""
+        with use_style():
+            rows = [one.row(label) for label in measured]
+            figure = table_figure(one.item.quantities, measured, table_rows([one]), rows)
+            file = config.folder(one.item) / one.benchmark.protocol / "bars.png"
+            save_figure(figure, file, one.item.title, f"{config.scale.note}; {one.code}; {command}")
+        return [file], ""
     if not one.runs:
         return [], ""
-    out, names = one.figure("csv").parent, [one.item.study or ""]
+    out, names = one.figure("csv").parent, [one.item.study]
     try:
         data = read_dataset(one.protocol.stream, config.workers.options)
         reporter = config.workers.reporter
@@ -603,6 +615,31 @@ def _draw(one: ItemResults, config: ReproductionConfig, command: str) -> tuple[I
     except AdagaussError as error:
         return [], error
     return drawn.files.values(), drawn.missing
+
+
+def table_figure(
+    quantities: Sequence[str],
+    measured: Mapping[str, Sequence[Numbers]],
+    lines: Sequence[Mapping[str, str]],
+    rows: Sequence[Row],
+) -> Figure:
+    """Bars of the first two quantities of a table, in the colours of the methods, with the numbers of the paper."""
+    heads = {name: TITLES[name] + ", %" * name.startswith("a_") for name in quantities[:2]}
+    bars = {
+        head: {label: [one[name] for one in numbers if name in one] for label, numbers in measured.items()}
+        for name, head in heads.items()
+    }
+    stated = {
+        head: {
+            line["row"]: float(number)
+            for line in lines
+            if line["row"] in measured and (number := line[f"paper {TITLES[name]}"].partition(" ")[0]) != MISSING
+        }
+        for name, head in heads.items()
+    }
+    several = len({row.method for row in rows}) > 1
+    looks = {row.label: METHODS.index(row.method) if several else 0 for row in rows}
+    return bar_figure(bars, looks, stated)
 
 
 def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Path) -> None:
