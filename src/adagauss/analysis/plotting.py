@@ -360,12 +360,7 @@ Bars = Mapping[str, Sequence[float]]
 def draw_bars(axes: Axes, values: Bars, label: str, looks: Mapping[str, int] | None = None, limit: float = 0.0) -> None:
     """Draw the mean of each name as a bar with its number; of several runs also the deviation and the single ones.
 
-    Args:
-        axes: where to draw.
-        values: the numbers by name.
-        label: of the axis.
-        looks: the colour of each name; in their order by default.
-        limit: the largest number of all panels with this axis.
+    ``looks`` are the places of their colours; ``limit`` is the largest number of all panels with this axis.
     """
     for place, (name, numbers) in enumerate(values.items()):
         mean, deviation = float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
@@ -374,10 +369,11 @@ def draw_bars(axes: Axes, values: Bars, label: str, looks: Mapping[str, int] | N
             axes.errorbar(mean, place, xerr=deviation, color="black", capsize=2, linewidth=0.8)
             axes.plot(numbers, [place] * len(numbers), "o", color="white", markeredgecolor="black", markeredgewidth=0.5)
         text, end = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}", max(mean + deviation, *numbers)
-        axes.annotate(text, (end, place), (3, 0), textcoords="offset points", va="center", fontsize="small")
+        look: dict[str, Any] = {"fontsize": "small", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.4}}
+        axes.annotate(text, (end, place), (3, 0), textcoords="offset points", va="center", **look)
     axes.set(xlim=(0, max(1.2 * limit, 1.2 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
     axes.set(ylim=(len(values) - 0.5, -0.5), yticks=range(len(values)))
-    axes.set_yticklabels([shown(name, 36, fold=18) for name in values])
+    axes.set_yticklabels([shown(name, 40, fold=24) for name in values])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(False, axis="y")
 
@@ -390,7 +386,7 @@ def bar_figure(
     """One panel per quantity; accuracies have one range. A black line is the number of the paper."""
     names = list(next(iter(panels_of_bars.values())))
     papers = papers or {}
-    figure, (grid,) = panels(len(panels_of_bars), height=0.7 + 0.2 * max(len(names), 3), sharey=True)
+    figure, (grid,) = panels(len(panels_of_bars), height=0.7 + 0.23 * max(len(names), 3), sharey=True)
     tops = {
         key: max(itertools.chain(*bars.values(), papers.get(key, {}).values())) for key, bars in panels_of_bars.items()
     }

@@ -636,6 +636,7 @@ def table_figure(
             if line["row"] in measured and (number := line[f"paper {TITLES[name]}"].partition(" ")[0]) != MISSING
         }
         for name, head in heads.items()
+        if head.endswith("%")  # times are from other machines
     }
     several = len({row.method for row in rows}) > 1
     looks = {row.label: METHODS.index(row.method) if several else 0 for row in rows}
