@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from adagauss.core.linalg import summed_columns
 from adagauss.core.state import SharedState, State
 from adagauss.errors import ConfigError, UnsupportedError
 from adagauss.utils import runtime
-from adagauss.utils.runtime import available_memory
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6
@@ -97,14 +95,6 @@ def test_what_does_not_fit_is_refused_with_what_would(classes: int, width: int, 
         check_fits(width, classes, needed - 1, "filters", rows)
     with pytest.raises(ConfigError, match=rf"{widths}teach fewer classes"):
         check_fits(width, classes, needed_bytes(1, classes, rows) - 1, "filters", rows)
-
-
-def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
-    file = tmp_path / "meminfo"
-    file.write_text("MemTotal: 100 kB\nMemFree: 7 kB\nMemAvailable: 42 kB\n", encoding="ascii")
-    assert available_memory(file) == 42 * 1024
-    file.write_text("MemTotal: 100 kB\n", encoding="ascii")
-    assert available_memory(file) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +14,14 @@ import torch
 from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
 from adagauss.utils import runtime
-from adagauss.utils.runtime import Runtime, RuntimeConfig, cpu_bf16_speedup, derive_seed, resolve_precision
+from adagauss.utils.runtime import (
+    Runtime,
+    RuntimeConfig,
+    available_memory,
+    cpu_bf16_speedup,
+    derive_seed,
+    resolve_precision,
+)
 from tests.contracts.toy import quick_method, scores, toy_tasks
 from tests.faults.budget import TORTURE
 
@@ -84,3 +95,61 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     torch.manual_seed(3)
     learned()
     assert torch.equal(torch.rand(4), expected)
+
+
+def system_of(root: Path, files: dict[str, str]) -> Path:
+    for name, text in {"proc/meminfo": "MemTotal: 99 kB\nMemAvailable:      42 kB\n", **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+V2 = {
+    "proc/self/cgroup": "0::/user.slice/job\n",
+    "sys/fs/cgroup/user.slice/job/memory.max": "max\n",
+    "sys/fs/cgroup/user.slice/job/memory.current": "5000\n",
+    "sys/fs/cgroup/user.slice/memory.max": "30000\n",
+    "sys/fs/cgroup/user.slice/memory.current": "20000\n",
+    "sys/fs/cgroup/user.slice/memory.stat": "anon 7\ninactive_file 1000\n",
+}
+V1 = {
+    "proc/self/cgroup": "5:devices:/\n4:memory:/job\n0::/\n",
+    "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "9000\n",
+    "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "2000\n",
+    "sys/fs/cgroup/memory/job/memory.stat": "total_inactive_file 500\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "100\n",
+}
+CONTAINER = {  # the group of the process is the root of what it sees
+    "proc/self/cgroup": "0::/../../elsewhere\n",
+    "sys/fs/cgroup/memory.max": "8000\n",
+    "sys/fs/cgroup/memory.current": "9000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [({}, 42 * 1024), (V2, 11_000), (V1, 7_500), (CONTAINER, 0)],
+    ids=["none", "v2", "v1", "root"],
+)
+def test_limits_of_control_groups_count_as_available_memory(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    assert available_memory(system_of(tmp_path, files)) == expected
+
+
+def test_a_limit_of_address_space_counts_as_available_memory(tmp_path: Path) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))\n"
+        "from adagauss.utils.runtime import available_memory\n"
+        f"from pathlib import Path; print(available_memory(Path({str(tmp_path)!r})))"
+    )
+    pages = 2**36 // resource.getpagesize() - 1000
+    system_of(tmp_path, {"proc/meminfo": f"MemAvailable: {2**40} kB\n", "proc/self/statm": f"{pages} 5 5\n"})
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) == 1000 * resource.getpagesize()
+
+
+def test_memory_that_is_not_reported_is_unknown(tmp_path: Path) -> None:
+    assert available_memory(tmp_path) is None
+    assert available_memory(system_of(tmp_path, {"proc/meminfo": "MemTotal: 9 kB\n"})) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -111,13 +112,45 @@ def resolve_precision(precision: Literal["auto"] | Precision, device: torch.devi
     return precision
 
 
-def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Available bytes of main memory, as Linux reports them; None on other systems."""
-    try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        return None
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes of main memory that this process can still take; None if the system does not report them (not Linux).
+
+    The least of what the system, the limits of its control groups (versions 1 and 2) and ``ulimit -v`` leave.
+    """
+
+    def number(name: str, key: str = "") -> int | None:
+        """The number in a file below the root, or in the line of it that starts with ``key``."""
+        try:
+            lines = [line.split() for line in (root / name).read_text(encoding="ascii").splitlines()]
+            return next(int(line[1] if key else line[0]) for line in lines if not key or line[0] == key)
+        except (OSError, StopIteration, ValueError, IndexError):
+            return None  # no such limit
+
+    system = number("proc/meminfo", "MemAvailable:")
+    left = [] if system is None else [1024 * system]
+    for mount, limit, used, reclaimable in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for group in _control_groups(root):
+            most, taken = (number(f"{mount}{group}/{name}") for name in (limit, used))
+            if most is not None and taken is not None:
+                left.append(most - taken + (number(f"{mount}{group}/memory.stat", reclaimable) or 0))
+    most, pages = resource.getrlimit(resource.RLIMIT_AS)[0], number("proc/self/statm")
+    if most != resource.RLIM_INFINITY and pages is not None:
+        left.append(most - pages * resource.getpagesize())
+    return max(0, min(left)) if left else None
+
+
+def _control_groups(root: Path) -> set[str]:
+    """The control groups of this process and those that contain them; "" is the outermost."""
+    groups = {""}
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            if (not kinds or "memory" in kinds.split(",")) and ".." not in path:
+                groups |= {str(place).rstrip("/") for place in (Path(path), *Path(path).parents)}
+    return groups
 
 
 class Runtime:
