@@ -8,6 +8,7 @@ continues. Memory does not grow with the number of images.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,7 +25,7 @@ from torch import Tensor
 from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer, Sample
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.groups import near_duplicates, sketched
-from adagauss.core.learn import Learner
+from adagauss.core.learn import Learner, same_features_warning
 from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.state import as_state
 from adagauss.core.task import ClassEdit
@@ -45,6 +46,8 @@ from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method
 from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Reporter
+
+logger = logging.getLogger(__name__)
 
 NOTE = "shards"
 """Key in the facts of a model that lists its shards."""
@@ -175,6 +178,8 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
     after = LearnerState(known.network, known.memory, states, add_tasks(known.tasks, tuple(task))).eval()
     learner._replace(known, after)
+    if problem := same_features_warning(after, task):
+        logger.warning("%s", problem)
     if part.scale is not None:
         learner.scale = merge_pixel_scales(learner.scale, part.scale)
 

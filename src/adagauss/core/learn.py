@@ -31,6 +31,7 @@ from adagauss.data.images import (
     LabelledImages,
     PixelScale,
     check_labels_exact,
+    evenly_spaced,
     merge_pixel_scales,
     pixel_scale,
 )
@@ -40,6 +41,11 @@ from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
+
+COMPARED = 256
+"""Features by which classes with the same mean are looked for, before all are compared."""
+SAME = 1e-6
+"""Largest difference of equal means, relative to the largest mean."""
 
 
 @dataclass
@@ -132,8 +138,32 @@ def learn_task(
     if len(network.head.blocks) <= len(before.network.head.blocks):  # the outputs of a task belong to its record
         tasks = add_tasks(before.tasks, tuple(data.classes))
     after = LearnerState(network, memory, kept, tasks)
+    report.warn(same_features_warning(after, data.classes), runtime)
     runtime.processes.sync(after)
     return after, report
+
+
+def same_features_warning(state: LearnerState, classes: Sequence[Label]) -> str | None:
+    """A warning about one of ``classes`` whose mean features are those of another class: both get one prediction."""
+    sums, known = state.scorer.class_sums, state.classes
+    if sums is None:
+        sums, counts = state.memory.means.mT, torch.ones(len(state.memory), device=state.memory.means.device)
+    else:
+        counts = state.evidence.learned.clamp_min(1)
+    if sums.shape[1] != len(known):
+        return None
+    some = (sums[evenly_spaced(len(sums), COMPARED)] / counts).mT
+    rows = torch.tensor([known.index(label) for label in classes], device=some.device)
+    apart = torch.cdist(some[rows], some, p=torch.inf)
+    apart[torch.arange(len(rows)), rows] = torch.inf
+    for row, other in (apart <= SAME * some.abs().amax()).nonzero().tolist():
+        pair = torch.stack([sums[:, column] / counts[column] for column in (int(rows[row]), other)])
+        if bool((pair[0] - pair[1]).abs().amax() <= SAME * pair.abs().amax()):
+            return (
+                f"the images of classes {classes[row]!r} and {known[other]!r} have the same features, so both classes "
+                "get the same predictions: check the images (some features ignore brightness), or choose another method"
+            )
+    return None
 
 
 def _current_task(method: Method, before: LearnerState, data: LabelledImages, runtime: Runtime) -> CurrentTask:
