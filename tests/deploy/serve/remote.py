@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,12 +27,19 @@ def serve(model: Path, settings: dict[str, Any], said: Connection) -> None:
     main(model, port=0, **settings)
 
 
+def teaching(label: str, pictures: list[bytes]) -> bytes:
+    """A form that teaches pictures of one class, with the boundary x."""
+    parts = [b'--x\r\nContent-Disposition: form-data; name="label"\r\n\r\n' + label.encode()]
+    head = b'--x\r\nContent-Disposition: form-data; name="pictures"; filename="a.png"\r\n\r\n'
+    return b"\r\n".join([*parts, *(head + picture for picture in pictures), b"--x--\r\n"])
+
+
 class Remote:
     """A server process and a client of it, without any other package."""
 
-    def __init__(self, model: Path, **settings: Any) -> None:
+    def __init__(self, model: Path, work: Callable[..., None] = serve, **settings: Any) -> None:
         self.said, said = pipe()
-        self.process = started(serve, model, settings, said)
+        self.process = started(work, model, settings, said)
         said.close()  # the server has its own end, so that reading ends with it
         with os.fdopen(os.dup(self.said.fileno()), encoding="utf-8") as lines:
             greeting = lines.readline()
@@ -50,11 +57,8 @@ class Remote:
             return json.load(answer)
 
     def teach(self, label: str, colour: str, count: int) -> Any:
-        parts = [b'--x\r\nContent-Disposition: form-data; name="label"\r\n\r\n' + label.encode()]
-        for seed in range(count):
-            head = b'--x\r\nContent-Disposition: form-data; name="pictures"; filename="a.png"\r\n\r\n'
-            parts.append(head + png(colour, 50 + seed))
-        return self.post("/api/teach", b"\r\n".join([*parts, b"--x--\r\n"]), "multipart/form-data; boundary=x")
+        body = teaching(label, [png(colour, 50 + seed) for seed in range(count)])
+        return self.post("/api/teach", body, "multipart/form-data; boundary=x")
 
     def acknowledged(self, job: Any) -> None:
         deadline = time.monotonic() + 60
