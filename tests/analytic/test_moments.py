@@ -13,7 +13,15 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss.analytic.moments import Linear, MomentSums, unit_deviation
+from adagauss.analytic.moments import (
+    OLD_BLOCK,
+    Linear,
+    MomentSums,
+    add_products,
+    packed_size_strips,
+    strips,
+    unit_deviation,
+)
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.analytic.selection import ModelSelection, Rule, Standardizer
 from adagauss.core.groups import rows_by_size
@@ -202,6 +210,19 @@ def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     assert sums.classes == 2
     sums.add_(features[late], targets[late])
     assert_same(relative(0.1, sums).solve(sums), one_shot(features, targets, 0.1, CLASSES))
+
+
+def test_sums_in_the_strips_of_old_files_are_read() -> None:
+    features, targets = torch.randn(40, 1300, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    sums = MomentSums(1300).add_(features, targets)
+    saved = dict(sums.state_dict())
+    saved["gram"] = torch.zeros(packed_size_strips(1300, OLD_BLOCK), dtype=torch.float64)
+    add_products(strips(saved["gram"], 1300, OLD_BLOCK), features.double())
+    loaded = MomentSums(0)
+    loaded.load_state_dict(saved)
+    loaded.check()
+    assert len(loaded.gram) < len(saved["gram"])
+    torch.testing.assert_close(loaded.gram, sums.gram)
 
 
 def test_a_copy_does_not_change_with_the_original() -> None:

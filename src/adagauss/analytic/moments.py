@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,9 @@ from adagauss.core.linalg import summed_columns
 from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError
 
-BLOCK = 1024
-"""Rows of a strip: large enough for fast products, small enough that little below the diagonal is kept."""
+BLOCK, OLD_BLOCK = 256, 1024
+"""Rows of a strip, now and in files of version 0.2.0: large enough for fast products, small enough that little below
+the diagonal is kept."""
 PRODUCT_ROUNDING = 1e-4
 """Rounding of features and products may break an inequality that holds for exact sums by this share."""
 
@@ -101,6 +102,14 @@ def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
         found[later, start:stop] = strip.index_select(1, rows[later] - start).mT
         start = stop
     return found
+
+
+def copy_part(matrix: list[Tensor], start: int, part: list[Tensor]) -> None:
+    """Copy A[s:s+w, s:s+w] into the strips of a w × w matrix, s = ``start``."""
+    first, stop = start, start + sum(map(len, part))
+    for strip in part:
+        strip.copy_(some_rows(matrix, torch.arange(first, first + len(strip)))[:, first:stop])
+        first += len(strip)
 
 
 def multiply(matrix: list[Tensor], right: Tensor) -> Tensor:
@@ -202,6 +211,13 @@ class MomentSums(State):
             total=torch.zeros(width, dtype=torch.float64),
             images=torch.zeros((), dtype=torch.long),
         )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        gram, width = state_dict.get(f"{prefix}gram", self.gram), state_dict.get(f"{prefix}total", self.total).numel()
+        if gram.shape == (packed_size_strips(width, OLD_BLOCK),) != (packed_size_strips(width),):
+            state_dict[f"{prefix}gram"] = new = gram.new_empty(packed_size_strips(width))
+            copy_part(strips(gram, width, OLD_BLOCK), 0, strips(new, width))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be sums over images."""
@@ -308,10 +324,7 @@ class MomentSums(State):
     def part(self, start: int, stop: int) -> Self:
         """The sums over features ``start`` to ``stop`` alone."""
         some = type(self)(stop - start, self.classes).to(self.gram.device)
-        square, first = some_rows(self.strips(), torch.arange(start, stop))[:, start:stop], 0
-        for strip in some.strips():
-            strip.copy_(square[first : first + len(strip), first:])
-            first += len(strip)
+        copy_part(self.strips(), start, some.strips())
         some.cross, some.total = self.cross[start:stop].clone(), self.total[start:stop].clone()
         some.counts, some.images = self.counts.clone(), self.images.clone()
         return some

@@ -94,6 +94,14 @@ def smallest_with(histogram: Tensor, share: float, total: float) -> float:
     return float(EDGES[bins]) if bins < len(EDGES) else torch.inf
 
 
+def quantile(histogram: Tensor, share: float) -> float:
+    """The value below which a share of all values lies, which are spread evenly over a bin."""
+    target = share * float(histogram.sum())
+    place = min(int((histogram.cumsum(0) < target - 1e-9).sum()), len(EDGES) - 1)
+    inside = (target - float(histogram[:place].sum())) / max(float(histogram[place]), 1e-9)
+    return float(FIRST_EDGE * 10 ** ((place - 1 + inside) / PER_DECADE))
+
+
 def share_above(histogram: Tensor, values: Tensor, total: float) -> Tensor:
     """For each value, the share of ``total`` that is larger; values spread evenly over a bin."""
     places = bin_of(values)
@@ -193,46 +201,57 @@ def left_out_distances(points: Tensor, targets: Tensor, groups: Tensor, sums: Te
     return 1 - cosines.amax(1)
 
 
-TAIL, TAIL_POWER = 0.05, 4
-"""Distances beyond this quantile of known images count; selected on CUB-200 and digits (`benchmarks.unknown`)."""
+LOWEST, HIGHEST = -1.5, 2.0
+"""Bounds of what the margin of an image contributes to `PValue.atypicality`."""
+DISTANCE_WEIGHT, FAR, FAR_WEIGHT = 0.75, 1.3, 6.0
+"""What a distance contributes: all of it, and what is beyond `FAR`. Selected with the bounds of the margin on held-out
+training images of 12 sets, with other classes and other datasets as unknown images (results/confidence.md)."""
+MOST_ATYPICAL = 40.0
 
 
 class PValue(nn.Module):
     """Maps margins and class distances to a p-value: at most a share α of images of known classes is below α.
 
-    Each has a histogram of held-out images, which gives its own p-value; beyond the largest distance, it falls
-    exponentially. With s = min(p_margin, (p_distance/t)⁴), the result is s + t·s^¼ (union bound): margins detect
-    similar unknown classes, distances other kinds of images.
+    Margin and distance are brought to 0 at the median of held-out images and to 1 at their least typical twentieth, and
+    added: low margins detect similar unknown classes, large distances other kinds of images. The p-value is the share
+    of held-out images that are as atypical; beyond all, it falls exponentially. Without distances, margins decide.
     """
 
-    def __init__(self, margins: Tensor, distances: Tensor) -> None:
+    def __init__(self, margins: Tensor, distances: Tensor, atypical: Tensor) -> None:
+        """Take histograms of held-out images; ``atypical`` is that of `atypicality`."""
         super().__init__()
         self.register_buffer("margins", margins.double())
-        self.register_buffer("distances", distances.double())
+        self.register_buffer("atypical", atypical.double())
         self.margins: Tensor
-        self.distances: Tensor
-        self.has_margins, self.has_distances = float(margins.sum()) > 0, float(distances.sum()) > 0
-        self.total, self.total_distances = float(margins.sum()) + 1, float(distances.sum()) + 1
-        self.top, self.scale = 0.0, 1.0
-        if self.has_distances:
-            last = min(int(distances.nonzero().max()), len(EDGES) - 1)
-            quantile = smallest_with(self.distances, 0.9, self.total_distances - 1)
-            excess = (torch.cat([EDGES, EDGES[-1:]]).to(margins.device) - quantile).clamp_min(0) * self.distances
-            self.top = float(EDGES[last])
-            beyond = float(self.distances[bin_of(margins.new_tensor([quantile])) + 1 :].sum())
-            self.scale = max(float(excess.sum()) / max(beyond, 1.0), 0.05 * self.top)
+        self.atypical: Tensor
+        self.has_margins, self.has_distances = float(margins.sum()) > 0, float(atypical.sum()) > 0
+        self.total, self.total_atypical = float(margins.sum()) + 1, float(atypical.sum()) + 1
+        self.margin, self.distance = quantile(margins, 0.5), quantile(distances, 0.5)
+        self.margin_spread = max(self.margin - quantile(margins, 0.05), 0.01 * self.margin)
+        self.distance_spread = max(quantile(distances, 0.95) - self.distance, 0.01 * self.distance)
+        last = min(int(atypical.nonzero().max()), len(EDGES) - 1) if self.has_distances else 0
+        self.top = 2 * float(EDGES[last].log())
+
+    def atypicality(self, margins: Tensor, distances: Tensor) -> Tensor:
+        """Low for typical images of known classes; any sign."""
+        low = (self.margin - margins.double()) / self.margin_spread
+        far = (distances.double() - self.distance) / self.distance_spread
+        beyond = FAR_WEIGHT * (far - FAR).clamp_min(0)
+        return (low.clamp(LOWEST, HIGHEST) + DISTANCE_WEIGHT * far + beyond).clamp_max(MOST_ATYPICAL)
 
     def forward(self, margins: Tensor, distances: Tensor | None = None) -> Tensor:
         if not self.has_margins:
             return torch.ones_like(margins, dtype=torch.float64)
-        result = 1 - share_above(self.margins, margins, self.total)
         if distances is None or not self.has_distances:
-            return result
-        distances = distances.double()
-        share = share_above(self.distances, distances, self.total_distances) + 1 / self.total_distances
-        share = share * torch.exp(-(distances - self.top).clamp_min(0) / self.scale)
-        smaller = torch.minimum(result, (share / TAIL) ** TAIL_POWER)
-        return (smaller + TAIL * smaller ** (1 / TAIL_POWER)).clamp_max(1.0)
+            return 1 - share_above(self.margins, margins, self.total)
+        atypicality = self.atypicality(margins, distances)
+        share = share_above(self.atypical, positive(atypicality), self.total_atypical) + 1 / self.total_atypical
+        return (share * torch.exp(-(atypicality - self.top).clamp_min(0))).clamp_max(1.0)
+
+
+def positive(atypicality: Tensor) -> Tensor:
+    """The values that histograms count."""
+    return (atypicality / 2).exp()
 
 
 CLASS_COUNT_EXPONENT = 4
@@ -274,11 +293,12 @@ class CalibrationStats(State):
         "score_gaps": "cb",
         "margins": "cb",
         "distances": "cb",
+        "atypical": "cb",  # at the quantiles of their time
         "distance_start": "",  # the first of the features whose distances were counted
         "confusions": "q3",
     }
 
-    non_negative = ("learned", "images", "among", "score_gaps", "margins", "distances")
+    non_negative = ("learned", "images", "among", "score_gaps", "margins", "distances", "atypical")
     confusions: Tensor
 
     def __init__(self, classes: int = 0) -> None:
@@ -287,7 +307,7 @@ class CalibrationStats(State):
         super().__init__(
             **{name: numbers.clone() for name in ("learned", "images", "among")},
             **{name: likelihoods.clone() for name in ("nll", "runner_up_nll")},
-            **{name: counts.clone() for name in ("score_gaps", "margins", "distances")},
+            **{name: counts.clone() for name in ("score_gaps", "margins", "distances", "atypical")},
             fitted=torch.zeros(classes, dtype=torch.bool),
             distance_start=torch.zeros((), dtype=torch.long),
             confusions=torch.zeros(0, 3, dtype=torch.int32),
@@ -319,7 +339,8 @@ class CalibrationStats(State):
         if None not in triples:
             state_dict[f"{prefix}confusions"] = torch.stack(triples, 1)
         if (margins := state_dict.get(f"{prefix}margins")) is not None:  # version 0.2.0 has no distances
-            state_dict.setdefault(f"{prefix}distances", torch.zeros_like(margins))
+            for name in ("distances", "atypical"):
+                state_dict.setdefault(f"{prefix}{name}", torch.zeros_like(margins))
             state_dict.setdefault(f"{prefix}distance_start", self.distance_start)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -374,10 +395,14 @@ class CalibrationStats(State):
         _count(self.score_gaps, targets, scaled.amax(1) - scaled.gather(1, targets.unsqueeze(1)).squeeze(1))
         if distances is not None and int(self.distance_start) != distance_start:
             self.distances.zero_()
+            self.atypical.zero_()
             self.distance_start.fill_(distance_start)
-        for table, values in ((self.margins, margins), (self.distances, distances)):
+        pair = [None if values is None else values.detach().to(home)[usable] for values in (margins, distances)]
+        for table, values in zip((self.margins, self.distances), pair, strict=True):
             if values is not None:
-                _count(table, targets, values.detach().to(home)[usable])
+                _count(table, targets, values)
+        if pair[0] is not None and pair[1] is not None:
+            _count(self.atypical, targets, positive(self.p_value.atypicality(pair[0], pair[1])))
 
     @property
     def calibration(self) -> Calibration:
@@ -417,7 +442,7 @@ class CalibrationStats(State):
     def p_value(self) -> PValue:
         """The p-value of an image under the hypothesis that it shows a known class."""
         weights = self._weights()
-        return PValue(weights @ self.margins.double(), weights @ self.distances.double())
+        return PValue(*(weights @ table.double() for table in (self.margins, self.distances, self.atypical)))
 
     def summary(self, labels: Sequence[object]) -> list[ClassSummary]:
         """Summarise each class; ``labels`` are in the order of the columns."""
@@ -463,7 +488,9 @@ class CalibrationStats(State):
         places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
         both.among[places] = _mean_number(both.among[places], both.images[places], there.among, there.images)
         for name in ROWS:
-            if name != "among" and (name != "distances" or self.distance_start == there.distance_start):
+            if name != "among" and (
+                name not in ("distances", "atypical") or self.distance_start == there.distance_start
+            ):
                 both.get_buffer(name)[places] += there.get_buffer(name)
         both.confusions = _summed(torch.cat([both.confusions, _moved(there.confusions, places)]))
         return both
