@@ -9,6 +9,7 @@ import pytest
 
 from adagauss.cli.options import parse_settings
 from adagauss.experiments.logs import LOG
+from adagauss.experiments.run import open_runs
 from adagauss.utils.files import read_yaml
 from tests.cli.conftest import Command
 
@@ -30,6 +31,18 @@ def test_a_search_prints_the_best_settings_as_options(
     assert found == read_yaml(tmp_path / "runs/tune/fecam/best.yaml")
     assert 0 <= found["classifier.pooled_shrinkage"] <= 1
     assert isinstance(found["classifier.log_det"], bool)
+
+
+def test_a_comparison_takes_a_preset_and_the_first_tasks(adagauss: Command, tmp_path: Path) -> None:
+    words = ("--methods", "adagauss,finetune", "--seeds", "0", "--tasks", "5", "--epochs", "1", "--quiet")
+    small = ("--set", "backbone.name=convnet", "--set", "backbone.features=8", "--set", "drift.recipe.epochs=1")
+    outcome = adagauss("compare", *words, *small, "--preset", "paper", "--first-tasks", "2", "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    runs = {run.method: run for run in open_runs([tmp_path], strict=True)[0]}
+    assert [run.sizes for run in runs.values()] == [(2, 2), (2, 2)]
+    assert (runs["adagauss"].config.preset == "paper", runs["finetune"].config.preset == "paper") == (True, False)
+    assert "the stream has 5 tasks" in adagauss("compare", *words, "--first-tasks", "6").said
+    assert "did you mean 'paper'" in adagauss("compare", *words, "--preset", "papr").said
 
 
 @pytest.mark.parametrize(

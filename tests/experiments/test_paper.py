@@ -77,6 +77,22 @@ def test_one_seed_of_everything_comes_before_the_next(planned: dict[str, list[It
     assert [name for name, _ in groupby(datasets)] == ["cifar100", "tiny"]
 
 
+def test_a_reproduction_can_change_settings_class_order_preset_and_the_number_of_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DatasetInfo, "present", lambda self, root: True)
+    changes: dict[str, Any] = {"settings": {"drift.views": 3}, "stream": {"class_order": 7}, "preset": "paper"}
+    config = ReproductionConfig(SCALES["cpu"], Path("nowhere"), seeds=(0,), first_tasks=3, **changes)
+    (found,) = (one for one in plan(find_items(["table1"]), config) if one.benchmark.protocol == "cifar100-10")
+    configs = {one.row.label: one.run.config for one in found.planned if isinstance(one.run, RunSpec)}
+    adagauss, lwf = configs["AdaGauss"], configs["LwF"]
+    assert adagauss.stream == lwf.stream == found.protocol.stream
+    assert (adagauss.stream.sizes, adagauss.stream.class_order) == ((2, 2, 2), 7)
+    assert (adagauss.preset, plain(adagauss.method)["drift"]["views"]) == ("paper", 3)
+    assert lwf.preset != "paper", "a preset applies to the methods that have it"
+    assert config.changes == ["changed: stream.class_order=7, drift.views=3, preset=paper, first tasks=3"]
+
+
 def test_only_memory_drift_and_classifier_are_rescored() -> None:
     keys = {key for item in items().values() for row in item.rows for key in row.rescore or {}}
     assert keys
