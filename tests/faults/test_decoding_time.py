@@ -46,7 +46,7 @@ def test_decoding_in_a_child_process_equals_decoding_here(
     (tmp_path / "a").write_bytes(stored(kind))
     expected = decode_image(stored("PNG"), 16, mode=mode)
     assert children == []
-    for source in (tmp_path / "a", stored(kind), io.BytesIO(stored(kind))):
+    for source in (tmp_path / "a", stored(kind), bytearray(stored(kind))):
         np.testing.assert_array_equal(decode_image(source, 16, mode=mode), expected)
     assert len(children) == 1
 

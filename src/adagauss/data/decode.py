@@ -72,7 +72,7 @@ _TURNS = {
 
 
 def decode_image(
-    source: Path | bytes | bytearray | BinaryIO,
+    source: Path | bytes | bytearray,
     size: int,
     channels: int = 3,
     mode: ResizeMode | None = "crop",
@@ -88,21 +88,11 @@ def decode_image(
     Raises:
         DataError: it exceeds a limit, or takes more than ``seconds`` (default `DECODING_SECONDS`) of CPU time.
     """
-    if _length(source) <= CHEAP_BYTES:
+    if (source.stat().st_size if isinstance(source, Path) else len(source)) <= CHEAP_BYTES:
         with _opened(source) as image:
             if image.format in CHEAP_FORMATS and image.width * image.height * _checked_scans(image) <= CHEAP_PIXELS:
                 return _decoded(image, size, channels, mode)
     return _decode_in_child(source, size, channels, mode, DECODING_SECONDS if seconds is None else seconds)
-
-
-def _length(source: Path | bytes | bytearray | BinaryIO) -> int:
-    if isinstance(source, Path):
-        return source.stat().st_size
-    if isinstance(source, bytes | bytearray):
-        return len(source)
-    length = source.seek(0, os.SEEK_END)
-    source.seek(0)
-    return length
 
 
 def _decoded(image: Image.Image, size: int, channels: int, mode: ResizeMode | None) -> Pixels:
@@ -266,15 +256,9 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _decode_in_child(
-    source: Path | bytes | bytearray | BinaryIO, size: int, channels: int, mode: ResizeMode | None, seconds: float
+    source: Path | bytes | bytearray, size: int, channels: int, mode: ResizeMode | None, seconds: float
 ) -> Pixels:
-    content = b""
-    if isinstance(source, bytes | bytearray):
-        content = bytes(source)
-    elif not isinstance(source, Path):
-        source.seek(0)
-        content = source.read()
-    path = str(source.absolute()) if isinstance(source, Path) else None
+    path, content = (str(source.absolute()), b"") if isinstance(source, Path) else (None, bytes(source))
     seconds *= max(1.0, pixel_limit() / MAX_PIXELS)
     limits = (pixel_limit(), Image.MAX_IMAGE_PIXELS, seconds)
     child = _waiting_child()

@@ -103,18 +103,13 @@ def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
     """
     if tasks > classes:
         raise ConfigError(f"{tasks} tasks were requested, but there are only {classes} classes: use at most {classes}")
-    if first is None:
-        return _shares(classes, tasks)
-    if first > classes - (tasks - 1):
+    if first is not None and first > classes - (tasks - 1):
         raise ConfigError(f"a first task of {first} of {classes} classes leaves too few for {tasks - 1} more tasks")
-    if tasks == 1 and first != classes:
+    if first is not None and tasks == 1 and first != classes:
         raise ConfigError(f"a single task must have all {classes} classes, not {first}")
-    return [first, *(_shares(classes - first, tasks - 1) if tasks > 1 else [])]
-
-
-def _shares(classes: int, tasks: int) -> list[int]:
-    share, rest = divmod(classes, tasks)
-    return [share + (index < rest) for index in range(tasks)]
+    begin = [] if first is None else [first]
+    share, rest = divmod(classes - sum(begin), max(1, tasks - len(begin)))
+    return [*begin, *(share + (index < rest) for index in range(tasks - len(begin)))]
 
 
 ICARL_SEED = 1993
