@@ -35,6 +35,17 @@ def test_yaml_files_can_be_read(name: str) -> None:
     assert yaml.safe_load(read(name))
 
 
+def test_packages_with_hashes_have_the_tested_versions() -> None:
+    tested = set(read("constraints.txt").lower().replace("_", "-").split())
+    lines = [line for line in read(".ci/requirements.txt").lower().replace("_", "-").splitlines() if line[0] != "#"]
+    found = [re.fullmatch(r"(\S+==\S+?)(\+cpu)? --hash=sha256:[0-9a-f]{64}", line) for line in lines]
+    names = {match[1] for match in found if match}
+    assert len(names) == len(lines)
+    assert {name for name in names if not name.startswith("setuptools==")} <= tested
+    needed = {re.split(r"[^\w-]", text)[0] for text in PROJECT["dependencies"]}
+    assert needed <= {name.split("==")[0] for name in names}
+
+
 def test_every_python_it_claims_is_tested() -> None:
     claimed = [text.split(" :: ")[-1] for text in PROJECT["classifiers"] if " :: Python :: 3." in text]
     tested = yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]["tests"]["strategy"]["matrix"]["python"]
