@@ -132,6 +132,13 @@ def test_the_budget_is_exact(paths: list[Path]) -> None:
     assert not FileImages(paths, 6, cache_bytes=needed - 1).in_memory
 
 
+def test_images_take_at_most_half_of_the_available_memory(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = 7 * 3 * 6 * 6
+    for available, held in ((2 * needed, True), (2 * needed - 1, False), (0, False), (None, True)):
+        monkeypatch.setattr(folders, "available_memory", lambda available=available: available)
+        assert FileImages(paths, 6).in_memory == held
+
+
 def test_an_empty_batch(paths: list[Path]) -> None:
     none = torch.empty(0, dtype=torch.long)
     for budget in (0, 2**20):

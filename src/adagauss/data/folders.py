@@ -27,6 +27,7 @@ from adagauss.data.decode import (
 from adagauss.data.images import CACHE_BYTES, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
+from adagauss.utils.runtime import available_memory
 
 logger = logging.getLogger(__name__)
 
@@ -236,8 +237,9 @@ NAMED = 5
 class FileImages:
     """Images in files, as squares of ``size`` pixels (see `decode_image`).
 
-    If all of them fit into ``cache_bytes``, they are decoded once and kept in memory. If they do not fit, every batch
-    is decoded when requested, and only the headers are checked beforehand, unless bad images are to be skipped.
+    If all of them fit into ``cache_bytes`` and half of the available memory, they are decoded once and kept. If they do
+    not fit, every batch is decoded when requested, and only the headers are checked beforehand, unless bad images are
+    to be skipped.
 
     With ``margin``, whole pictures are kept, with a shorter side of 8/7 ``size`` (256 for 224): an image is the centre
     of that, and random crops are cut from all of it.
@@ -271,7 +273,8 @@ class FileImages:
         # Whole photographs are mostly 4:3 or 3:2.
         self.nbytes = int(len(paths) * channels * self._side**2 * (1.5 if margin else 1))
         """Memory that all decoded images take, about."""
-        self.in_memory = self.nbytes <= cache_bytes
+        free = available_memory()
+        self.in_memory = self.nbytes <= (cache_bytes if free is None else min(cache_bytes, free // 2))
         """Whether the pixels are kept in memory, rather than decoded at every use."""
         reporter, count = reporter or Reporter(), len(paths)
         pixels, bad = list[Pixels](), dict[int, str]()
