@@ -163,6 +163,17 @@ def test_a_class_that_was_forgotten_is_taught_again(adagauss: Command, birds: Pa
     assert adagauss("teach", birds, "seen/owl", "--class", "Owl").code == 0
 
 
+def test_a_decomposed_name_of_a_folder_is_noted_as_its_class(
+    adagauss: Command, photographs: Photographs, birds: Path
+) -> None:
+    photographs(Path("more"), ("ma\u0308hne",), 4)
+    assert adagauss("teach", birds, "more").code == 0
+    assert adagauss("rename", birds, "owl", "Owl").code == 0
+    assert adagauss("teach", birds, "more").code == 2
+    assert adagauss("forget", birds, "m\u00e4hne").code == 0
+    assert adagauss("teach", birds, "more").code == 0
+
+
 def test_paths_are_checked_before_torch_is_imported(adagauss: Command, birds: Path) -> None:
     code = "import sys\nfrom adagauss.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     for words in (

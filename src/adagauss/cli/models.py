@@ -373,6 +373,7 @@ def _check_depth(folder: Path) -> None:
 def _class_sources(folder: Path, class_name: str | None) -> dict[str, tuple[str, str]]:
     """The hashed path and the stamp of the folder, or the image, of each class."""
     from adagauss.data.folders import folders_in
+    from adagauss.data.images import normal_label
     from adagauss.data.shards import Shard
 
     path = folder.absolute()
@@ -380,7 +381,7 @@ def _class_sources(folder: Path, class_name: str | None) -> dict[str, tuple[str,
         shards = {str(class_name): Shard(path, "folder" if path.is_dir() else "image")}
     else:
         shards = {one.name: Shard(one, "folder") for one in folders_in(path)}
-    return {label: (shard.place, shard.stamp()) for label, shard in shards.items()}
+    return {str(normal_label(label)): (shard.place, shard.stamp()) for label, shard in shards.items()}
 
 
 def _check_new(change: Change, noted: Mapping[str, Mapping[str, str]], sources: Mapping[str, tuple[str, str]]) -> None:
