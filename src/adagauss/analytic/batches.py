@@ -277,7 +277,9 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
         while True:
             try:
                 example = next(examples)
-                pictures.append(_picture(example))
+                image = example.image
+                pixels = image.numpy() if not isinstance(image, bytes) else decode_image(image, PHOTO_SIZE, mode=None)
+                pictures.append(as_picture(pixels))
                 labels.append(example.label)
             except StopIteration:
                 break
@@ -286,12 +288,6 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
     if not pictures:
         raise DataError(f"no image can be read: {problem}")
     return pictures, labels
-
-
-def _picture(example: Example) -> Image.Image:
-    if not isinstance(example.image, bytes):
-        return as_picture(example.image.numpy())
-    return as_picture(decode_image(example.image, PHOTO_SIZE, mode=None))
 
 
 @dataclass

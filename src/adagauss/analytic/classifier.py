@@ -86,7 +86,6 @@ class Sample(NamedTuple):
     """Images of one group are left out together."""
 
 
-UNTESTED = "are near-duplicates, so its accuracy cannot be estimated. Add images of other objects"
 Expansion = Callable[[Tensor], Tensor]
 """Maps features to the inputs of the moments."""
 
@@ -102,7 +101,7 @@ def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expa
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
     sampled[order[:loo_images]] = True
     processes, start = now.runtime.processes, sum(now.network.extractor.groups[:-1])
-    own = sums if processes.alone else sums.empty_like(classes)
+    own = sums if processes.alone else MomentSums(sums.width, classes).to(now.runtime.device)
     waiting, sketches = [torch.zeros(0, sums.width, device=now.runtime.device)], []
     for rows, features in now.blocks(divided=True):
         inputs = expanded(features)
@@ -116,11 +115,9 @@ def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expa
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(now.data.images, now.runtime)
     held = Sharding(division.owners[sampled], processes).all_gather(torch.cat(waiting))
-    groups = now.data.groups
-    if groups is not None:
-        groups = groups * len(now.classes) + now.data.targets  # a group is of one class
-    else:
+    if (groups := now.data.groups) is None:
         groups = near_duplicates(division.all_gather(torch.cat(sketches)), now.data.targets)
+    groups = groups * len(now.classes) + now.data.targets  # a group is of one class
     chosen = whole_groups(order, groups, loo_images, 2 * loo_images).sort().values
     others, features = ~sampled[chosen], held.new_empty(len(chosen), sums.width)
     features[~others] = held[(sampled.cumsum(0) - 1)[chosen[~others]]]
@@ -334,8 +331,11 @@ class AnalyticClassifier(Classifier):
         sizes = group_sizes(sample.groups)
         distances = left_out_distances(features[:, part], columns.to(features.device), together, sums.cross[part])
         alone = [repr(labels[column]) for column in torch.unique(sample.targets[~others & (sizes > 1)]).tolist()]
-        warning = f"all images of class {_named(alone)} {UNTESTED}" if alone else None
-        return Fitted(scorer, HeldOutScores(scores, columns, distances, start), warning)
+        warning = (
+            f"all images of class {_named(alone)} are near-duplicates, so its accuracy cannot be estimated. Add images "
+            "of other objects"
+        )
+        return Fitted(scorer, HeldOutScores(scores, columns, distances, start), warning if alone else None)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         expands = self.random_features is not None

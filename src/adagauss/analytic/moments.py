@@ -299,10 +299,6 @@ class MomentSums(State):
         """Sums that can be changed without changing these."""
         return copy.deepcopy(self)
 
-    def empty_like(self, classes: int) -> Self:
-        """Sums over no image of so many classes, to be merged with these."""
-        return type(self)(self.width, classes).to(self.gram.device)
-
     def strips(self) -> list[Tensor]:
         """The strips of A: views, so that changing them changes the sums."""
         return strips(self.gram, self.width)
@@ -438,10 +434,6 @@ class Linear(NamedTuple):
     weight: Tensor
     bias: Tensor
 
-    def divided_by(self, temperature: float) -> Linear:
-        """The same scores at a temperature."""
-        return Linear(self.weight / temperature, self.bias / temperature)
-
     def __call__(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias.to(features), features, self.weight.to(features))
 
@@ -534,8 +526,6 @@ def in_row_space(
     return inside, basis
 
 
-NUMBER = 8
-"""Bytes of a float64 number."""
 COLUMNS, SCORES = 9, 10
 """Matrices with a column for each class held at once: of features, and of scores of the leave-one-out sample."""
 
@@ -547,7 +537,7 @@ def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
     class in the sums before and after, and in all steps that refine W; and ``rows`` of features of the leave-one-out
     sample, unchanged, shifted and multiplied by the inverse of the factor, with the scores that rules give them.
     """
-    return NUMBER * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
+    return 8 * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
 
 
 def check_fits(width: int, classes: int, available: int | None, setting: str, rows: int = 0) -> None:
@@ -560,11 +550,6 @@ def check_fits(width: int, classes: int, available: int | None, setting: str, ro
         most = bisect_right(range(1, width), available, key=lambda fewer: needed_bytes(fewer, classes, rows))
         advice = f"change {setting}; {most} features would fit" if most else "free some memory, or teach fewer classes"
         raise ConfigError(
-            f"sums over {width} features and {classes} classes take {_amount(needed)} of memory, and "
-            f"{_amount(available)} are available: {advice}"
+            f"sums over {width} features and {classes} classes take {needed / 2**20:,.1f} MiB of memory, and "
+            f"{available / 2**20:,.1f} MiB are available: {advice}"
         )
-
-
-def _amount(number: int) -> str:
-    """Bytes as a person reads them."""
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

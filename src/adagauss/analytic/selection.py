@@ -15,7 +15,7 @@ from adagauss.analytic.moments import Linear, MomentSums, in_row_space, row_spac
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
 from adagauss.core.groups import group_sizes, rows_by_size
-from adagauss.core.state import ClassMap, State
+from adagauss.core.state import SharedState
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 Rule = Ridge | LDA
@@ -109,7 +109,7 @@ HIT_WEIGHT_IMAGES = 300
 """Number of scored images at which one hit weighs as much as one nat of negative log-likelihood."""
 
 
-class ModelSelection(State):
+class ModelSelection(SharedState):
     """Candidates for how scores are solved from the sums, and how well each did on the images of all tasks so far.
 
     A candidate is a rule and a weight for each group of features; all features are at one deviation within classes
@@ -200,10 +200,6 @@ class ModelSelection(State):
         self.tried &= self.hits >= self.hits[self.tried].max() - PRUNE_MARGIN * float(self.images) ** 0.5
         return found[self.best] / self.temperature, others
 
-    def remap_classes(self, groups: ClassMap) -> Self:
-        """The results are about all classes together."""
-        return self
-
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         """Add the results of both; candidates that either has pruned stay pruned.
 
@@ -267,7 +263,8 @@ class ModelSelection(State):
 
     def _solved(self, index: int, weighing: Standardizer) -> Linear:
         weighed = weighing.at(self.weights[index].tolist())
-        return weighed.solve(self._rule(index)).divided_by(self._temperature(index))
+        weight, bias = weighed.solve(self._rule(index))
+        return Linear(weight / (temperature := self._temperature(index)), bias / temperature)
 
     def _rule(self, index: int) -> Rule:
         return self.rules[int(self.rule[index])]

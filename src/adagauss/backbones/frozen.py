@@ -21,7 +21,7 @@ class FrozenOptions(Config):
     """Which features are concatenated."""
 
     patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200, patches=30_000))
-    """1,600 features, about as many as a pretrained network has: the sums of both take 33 MB. So few filters are
+    """1,600 features, about as many as a pretrained network has: the sums of both take 36 MB. So few filters are
     learned as well from 30,000 patches as from 100,000."""
     pretrained: str | None = "efficientnet_lite0"
     """A backbone that comes with weights, which are never trained; None: the patches alone."""
