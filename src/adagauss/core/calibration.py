@@ -203,7 +203,7 @@ def left_out_distances(points: Tensor, targets: Tensor, groups: Tensor, sums: Te
 
 LOWEST, HIGHEST = -1.5, 2.0
 """Bounds of what the margin of an image contributes to `PValue.atypicality`."""
-DISTANCE_WEIGHT, FAR, FAR_WEIGHT = 0.75, 1.3, 6.0
+DISTANCE_WEIGHT, FAR, FAR_WEIGHT = 0.4, 1.3, 6.0
 """What a distance contributes: all of it, and what is beyond `FAR`. Selected with the bounds of the margin on held-out
 training images of 12 sets, with other classes and other datasets as unknown images (results/confidence.md)."""
 MOST_ATYPICAL = 40.0
