@@ -124,10 +124,6 @@ class LDC(Drift):
         return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
 
 
-PUBLISHED_BATCH = 100
-"""Number of images per step of the published length."""
-
-
 def attack(extractor: Extractor, images: Tensor, target: Tensor, step: float, iterations: int) -> Tensor:
     """Images in 0..1 changed so that their features approach ``target``.
 
@@ -164,7 +160,7 @@ class ADC(Drift):
         old = now.features(previous=True)
         means = memory.means.to(old)
         chosen = torch.cdist(means, old).topk(min(self.candidates, len(old)), largest=False).indices
-        step = self.step * math.sqrt(chosen.shape[1] / PUBLISHED_BATCH)
+        step = self.step * math.sqrt(chosen.shape[1] / 100)  # published for 100 images
         division = now.runtime.processes.divide(len(chosen))  # classes are independent of each other
         drifts = [memory.means.new_zeros(0, memory.size)]
         for index in division.rows.tolist():
