@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
 from adagauss import make_method
-from adagauss.backbones.registry import BackboneInfo
+from adagauss.backbones.registry import BackboneInfo, backbone_info
 from adagauss.classifier import IncrementalClassifier, default_method
 from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, ConfigError, DataError
@@ -385,3 +385,17 @@ def test_progress_moves_while_features_are_extracted_and_within_epochs() -> None
     quick(epochs=2, verbose=counting).fit(*task(0, 1))
     trained = next(steps for title, steps in counting.steps.items() if "features" not in title and "task 1" in title)
     assert trained > 2
+
+
+@pytest.mark.parametrize("settings", [None, {"backbone.train_blocks": "last:1", "backbone.bottleneck_init": "random"}])
+def test_a_method_that_trains_learns_only_a_bottleneck_on_a_pretrained_backbone(
+    settings: dict[str, Any] | None,
+) -> None:
+    for module in backbone_info("efficientnet_lite0").modules:
+        pytest.importorskip(module)
+    small = {"backbone.features": 4, "classifier.shrinkage": 1.0, "backbone.input_size": 32, **(settings or {})}
+    classifier = IncrementalClassifier("adagauss", backbone="efficientnet_lite0", epochs=1, settings=small)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    classifier.partial_fit(pixels, [0, 1] * 4)
+    backbone = classifier.learner_.method.backbone
+    assert (backbone.train_blocks, backbone.bottleneck_init) == (("last:1", "random") if settings else ("none", "pca"))

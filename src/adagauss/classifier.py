@@ -53,6 +53,19 @@ LabelsLike = Iterable[Any] | Tensor | str | int | float | np.generic
 Settings = Mapping[str, Any]
 
 PRETRAINED = "efficientnet_lite0"
+FIXED_BACKBONE: Settings = {
+    "backbone.train_blocks": "none",
+    "backbone.bottleneck_init": "pca",
+    "representation.full_rate": "bottleneck",
+    "representation.label_augmentation.kind": "none",
+    "augmentation.crop_padding": 0,
+    "augmentation.resized_crop": False,
+    "augmentation.brightness": 0.0,
+    "augmentation.policy": "none",
+    "augmentation.cutout": 0,
+    "drift.min_steps": 500,  # a bottleneck of unit variance moves: an adapter of few steps loses old classes
+}
+"""Settings of a method that trains a network, if that is pretrained: only a bottleneck learns, from cached features."""
 WIDE = 1.5
 """Median ratio of longer to shorter side above which ``resize_mode="auto"`` compares modes."""
 PROBE_IMAGES = 300
@@ -78,7 +91,9 @@ class IncrementalClassifier:
         effort: ``good`` is the method above; ``quick`` takes about half its time with a pretrained network.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: epochs per task; None leaves the method's own.
-        backbone: name of a network; None leaves the method's own.
+        backbone: name of a network; None leaves the method's own. A pretrained one is not trained further, except for a
+            bottleneck that starts as the principal components of the first task's features, unless ``settings`` change
+            that (``{"backbone.train_blocks": "all", "backbone.bottleneck_init": "random"}``).
         image_size: side in pixels of the squares that the first images are resized to. None: images in memory that
             all have one size of at most 224 pixels keep it; others become squares of 224 pixels, or less if they are
             smaller.
@@ -235,6 +250,8 @@ class IncrementalClassifier:
         own = {**({} if self.backbone is None else {"backbone.name": self.backbone}), **(self.settings or {})}
         epochs = None if self.epochs is None else as_int("epochs", self.epochs)
         layers = [*(trait_layers([Trait.PHOTOGRAPHS]) if photographs else []), Layer("effort", effort_settings)]
+        if "backbone.name" in own and backbone_info(own["backbone.name"]).carries_weights:
+            layers.append(Layer("pretrained backbone", FIXED_BACKBONE, strict=False))
         name = name or default_method()
         method = make_method(name, self.preset, own, layers, epochs)
         if epochs is not None and not method.trains:
