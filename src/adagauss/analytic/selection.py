@@ -102,9 +102,9 @@ class Standardizer:
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Default numbers of images ν (see `Ridge`) to compare."""
 PRUNE_MARGIN = 0.5
-"""Hits, in units of √(scored images), by which a candidate may trail the best before it is pruned.
-On held-out training images of CUB,
-TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
+"""Hits, in units of √(scored images), by which a candidate may trail the best before it is pruned. On held-out
+training images of CUB, TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third
+more."""
 HIT_WEIGHT_IMAGES = 300
 """Number of scored images at which one hit weighs as much as one nat of negative log-likelihood."""
 
@@ -218,10 +218,9 @@ class ModelSelection(SharedState):
         """Of each kind of rule the candidate that did best; of these, the one with most hits.
 
         Within a kind, NLL − hits·n/`HIT_WEIGHT_IMAGES` is compared, n the scored images. Likelihood separates
-        candidates by
-        fewer images than hits do; but regressions on one-hot labels give no log-probabilities, so that it prefers
-        stronger ones than are right most often, and with many images hits decide. Scores of two kinds cannot be
-        compared by likelihood at all.
+        candidates by fewer images than hits do; but regressions on one-hot labels give no log-probabilities, so that it
+        prefers stronger ones than are right most often, and with many images hits decide. Scores of two kinds cannot
+        be compared by likelihood at all.
         """
         if int(self.images) == 0:
             # Classes of single images have no leave-one-out scores: take the middle of the regressions.
