@@ -9,7 +9,7 @@ import pytest
 from benchmarks.size import banned_words, prose
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("docs", "results", "examples", "benchmarks", ".github")
+FOLDERS = ("docs", "results", "examples", "benchmarks", "tests", ".github")
 KINDS = {".md", ".py", ".yml", ".html", ".js", ".css", ".jinja", ".yaml", ".json", ".txt"}
 GENERATED = ROOT / "docs" / "results"
 

@@ -75,7 +75,7 @@ def shown(path: Path) -> Checking:
     return page
 
 
-def words(path: Path) -> str:
+def text_of(path: Path) -> str:
     return " ".join(" ".join(shown(path).text).split())
 
 
@@ -91,7 +91,7 @@ def test_seeds_are_averaged_and_a_single_one_has_no_spread(tmp_path: Path, out: 
     written = write_report([tmp_path / "a0", tmp_path / "a1", tmp_path / "b"], out)
     (groups,) = written.sections.values()
     assert list(groups) == ["frozen", "finetune"], "the best method comes first"
-    text = words(out)
+    text = text_of(out)
     assert "finetune 60.0 % ± 14.1 A_last" in text
     assert "frozen 90.0 % A_last" in text
     assert "seeds 0, 1; not every line has all seeds" in text
@@ -130,7 +130,7 @@ def test_unfinished_runs_are_shown_separately_up_to_their_last_task(tmp_path: Pa
     written = write_report([tmp_path], out)
     assert [list(groups) for groups in written.sections.values()] == [["finetune", "finetune, 2 of 3 tasks"]]
     assert [path.name for path in written.skipped] == ["started"]
-    text = words(out)
+    text = text_of(out)
     assert "unfinished: after 2 of 3 tasks" in text
     assert "has no finished task yet" in text
 
@@ -147,27 +147,27 @@ def test_each_protocol_and_dataset_has_its_own_section(tmp_path: Path, out: Path
         "digits, 3 tasks",
         "digits, 2 tasks (test images 01234567)",
     ]
-    assert "The runs follow 3 different protocols" in words(out)
+    assert "The runs follow 3 different protocols" in text_of(out)
 
 
 def test_different_code_versions_are_noted(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "a", config_of())
     made_run(tmp_path / "b", config_of(seed=1), environment={"adagauss": "0.1", "source": "def"})
     write_report([tmp_path], out)
-    assert "runs of 2 different code versions" in words(out)
+    assert "runs of 2 different code versions" in text_of(out)
 
 
 def test_the_commands_of_the_runs_are_shown(tmp_path: Path, out: Path) -> None:
     started = "adagauss compare --methods finetune --sizes '2,2'"
     path = made_run(tmp_path / "a", config_of(), environment={"command": started})
     write_report([path], out)
-    assert f"Started with {started}" in words(out)
+    assert f"Started with {started}" in text_of(out)
 
 
 def test_settings_are_shown_with_their_origins(tmp_path: Path, out: Path) -> None:
     config = config_of("adagauss", settings={"drift.kind": "affine"})
     write_report([made_run(tmp_path / "a", config)], out)
-    text = words(out)
+    text = text_of(out)
     assert "drift.kind affine settings" in text
     assert "representation.later.epochs 20 few images" in text
 
@@ -187,7 +187,7 @@ def test_worst_classes_come_first_with_the_classes_they_are_confused_with(tmp_pa
     evaluation.predicted[evaluation.true == 4] = 1  # e is always confused with b
     folder.write_evaluation(1, evaluation, facts)
     write_report([path], out)
-    assert "confused with e 2 0.0 10 b (100 %) a 1 100.0 10 –" in words(out)
+    assert "confused with e 2 0.0 10 b (100 %) a 1 100.0 10 –" in text_of(out)
 
 
 def test_a_thousand_classes_stay_a_small_page(tmp_path: Path, out: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_thousand_classes_stay_a_small_page(tmp_path: Path, out: Path) -> None
         made_run(tmp_path / f"run{seed}", config_of(sizes=(100,) * 10, seed=seed), names=names, images=1, right=1.0)
     write_report([tmp_path], out, study="recency")
     assert out.stat().st_size < 2_000_000
-    assert names[999] in words(out)
+    assert names[999] in text_of(out)
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path, out: Path) -> None:

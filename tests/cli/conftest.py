@@ -38,10 +38,10 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
-def _typed(patch: pytest.MonkeyPatch, words: Sequence[str | Path], columns: int = 80) -> int:
+def _typed(patch: pytest.MonkeyPatch, command: Sequence[str | Path], columns: int = 80) -> int:
     """The exit code of a command, typed into a terminal of this width."""
     patch.setenv("COLUMNS", str(columns))
-    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
+    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in command)])
     try:
         cli.main()
     except SystemExit as ended:
@@ -53,19 +53,19 @@ def _typed(patch: pytest.MonkeyPatch, words: Sequence[str | Path], columns: int 
 def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """A function that runs a command, at 80 columns unless told, as from a shell."""
 
-    def call(*words: str | Path, columns: int = 80) -> Outcome:
+    def call(*command: str | Path, columns: int = 80) -> Outcome:
         capfd.readouterr()
-        return Outcome(_typed(monkeypatch, words, columns), *capfd.readouterr())
+        return Outcome(_typed(monkeypatch, command, columns), *capfd.readouterr())
 
     return call
 
 
-def prepare(folder: Path, *words: str | Path) -> Outcome:
+def prepare(folder: Path, *command: str | Path) -> Outcome:
     """Run a command in a folder, for fixtures that several tests share."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
-        assert _typed(patch, words) == 0, err.getvalue()
+        assert _typed(patch, command) == 0, err.getvalue()
     return Outcome(0, out.getvalue(), err.getvalue())
 
 

@@ -29,15 +29,15 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("words", CHANGES, ids=["teach", "forget", "rename", "merge"])
+@pytest.mark.parametrize("command", CHANGES, ids=["teach", "forget", "rename", "merge"])
 def test_a_change_is_undone_and_restored(
-    adagauss: Command, photographs: Photographs, birds: Path, words: tuple[str, ...]
+    adagauss: Command, photographs: Photographs, birds: Path, command: tuple[str, ...]
 ) -> None:
     photographs(Path("more"), ("tit",), 4)
-    if "tits.safetensors" in words:
+    if "tits.safetensors" in command:
         assert adagauss("teach", "tits.safetensors", "more", "--features-from", birds).code == 0
     before = birds.read_bytes()
-    assert adagauss(*words).code == 0
+    assert adagauss(*command).code == 0
     after = birds.read_bytes()
     assert after != before
     undone = adagauss("undo", birds)
@@ -133,7 +133,7 @@ def test_a_folder_that_was_taught_before_is_refused(adagauss: Command, birds: Pa
 
 
 @pytest.mark.parametrize(("text", "teaches"), [("y\n", True), ("\n", False)])
-def test_a_terminal_is_asked_whether_to_teach_again(
+def test_a_terminal_prompts_before_teaching_again(
     adagauss: Command, birds: Path, typed: Typed, text: str, teaches: bool
 ) -> None:
     before, shown = birds.read_bytes(), typed(text)
@@ -176,7 +176,7 @@ def test_a_decomposed_name_of_a_folder_is_noted_as_its_class(
 
 def test_paths_are_checked_before_torch_is_imported(adagauss: Command, birds: Path) -> None:
     code = "import sys\nfrom adagauss.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    for words in (
+    for command in (
         ["predict", birds, "absent.jpg"],
         ["predict", "seen/owl/000.png", birds],
         ["teach", birds, "absent"],
@@ -186,8 +186,8 @@ def test_paths_are_checked_before_torch_is_imported(adagauss: Command, birds: Pa
         ["rename", "absent", "owl", "Owl"],
         ["undo", birds],
     ):
-        done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (2, "False\n"), (words, done.stderr)
+        done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "False\n"), (command, done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root takes another user's rights")

@@ -37,7 +37,7 @@ def test_near_duplicates_are_found(noise: float) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 30, 200])
-def test_images_of_their_own_are_no_near_duplicates(size: int) -> None:
+def test_images_of_different_objects_are_not_near_duplicates(size: int) -> None:
     """In few dimensions neighbours are closer."""
     features, targets = 4 + torch.randn(600, size, generator=torch.Generator().manual_seed(1)), torch.arange(600) % 3
     groups = near_duplicates(sketched(features), targets)

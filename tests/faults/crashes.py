@@ -175,7 +175,7 @@ def _left_by(recorder: Recorder, count: int, lost: frozenset[int] | None, bytes_
     lost = lost or frozenset()
     number = itertools.count()
     files: dict[int, tuple[bytes, bytes]] = {}
-    """Content of each file as it is now, and as it was forced to disk."""
+    """Content of each file: what programs read, and what was last forced to disk."""
     seen: dict[str, int] = {}
     """The file of each name, as programs see it; ``kept`` holds the names that are left."""
     for path, data in recorder.before.items():

@@ -53,7 +53,7 @@ def test_generated_requests_get_documented_responses(document: Any, mode: str) -
         @settings(budget(300), suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
         def check(case: Any) -> None:
-            # Class names and pictures have limits that the document states only in words.
+            # Class names and pictures have limits that the document states only in its descriptions.
             # Every value of a form is text, whatever type a request was generated with.
             form = [negative_data_rejection] if case.path == "/api/teach" else []
             response = case.call_and_validate(excluded_checks=[positive_data_acceptance, *form])
