@@ -10,14 +10,17 @@ from torch import Tensor
 
 from adagauss.core.calibration import (
     BINS,
+    EDGES,
     Calibration,
     CalibrationStats,
     ClassDistance,
     MarginScore,
+    PValue,
     bin_of,
     discriminants,
     left_out_distances,
     margin_score,
+    quantile,
     share_above,
     smallest_with,
 )
@@ -243,6 +246,14 @@ def test_one_class_alone_gives_no_calibration() -> None:
 def test_shares_lie_between_0_and_1(share: float) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
         CalibrationStats(2).gap(share)
+
+
+def test_values_above_all_bins_have_the_last_edge_as_quantile() -> None:
+    histogram = torch.zeros(BINS, dtype=torch.float64)
+    histogram[-1] = 60  # margins of a network whose features are not normalised
+    assert quantile(histogram, 0.5) == float(EDGES[-1])
+    stats = PValue(histogram, histogram, histogram)
+    assert torch.isfinite(stats(torch.tensor([1.0, 1e9]), torch.tensor([1e9, 1.0]))).all()
 
 
 def test_bins_bound_quantiles_from_the_right_side() -> None:

@@ -95,9 +95,11 @@ def smallest_with(histogram: Tensor, share: float, total: float) -> float:
 
 
 def quantile(histogram: Tensor, share: float) -> float:
-    """The value below which a share of all values lies, which are spread evenly over a bin."""
+    """The value below which a share of all values lies, spread evenly over a bin; the last bin is its edge."""
     target = share * float(histogram.sum())
-    place = min(int((histogram.cumsum(0) < target - 1e-9).sum()), len(EDGES) - 1)
+    place = int((histogram.cumsum(0) < target - 1e-9).sum())
+    if place >= len(EDGES):
+        return float(EDGES[-1])
     inside = (target - float(histogram[:place].sum())) / max(float(histogram[place]), 1e-9)
     return float(FIRST_EDGE * 10 ** ((place - 1 + inside) / PER_DECADE))
 
