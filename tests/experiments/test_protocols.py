@@ -243,7 +243,7 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
     rows = tables.comparison_rows(results)
     for written in tables.FORMATS.values():
         assert "CPU scale" in written(rows, tables.comparison_caption(results))
-    output.show_results(results, rows)
+    output.show_results(results)
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("CPU scale") == 2
     assert "CPU scale" in summary(results)
@@ -269,9 +269,9 @@ def test_a_new_metric_is_one_entry(
     evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
     with_it = results["joint"][0].with_tables({})
     vars(with_it)["metrics"] = metrics.summary(evaluations)
-    (row,) = rows = tables.comparison_rows({"joint": [with_it]})
+    (row,) = tables.comparison_rows({"joint": [with_it]})
     assert row["number of tasks"] == "2.0"
-    output.show_results({"joint": [with_it]}, rows)
+    output.show_results({"joint": [with_it]})
     assert "2.0" in capsys.readouterr().out
 
 

@@ -34,7 +34,7 @@ def _version(requested: bool) -> None:
         "adagauss compare --methods adagauss,finetune --dataset digits",
     )
 )
-def options(
+def global_options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[

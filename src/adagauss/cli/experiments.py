@@ -7,40 +7,14 @@ import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli import output
-from adagauss.cli.options import (
-    RESEARCH,
-    TASK_SETTINGS,
-    DataRoot,
-    DatasetName,
-    Device,
-    EngineName,
-    Epochs,
-    Experiment,
-    FirstTasks,
-    Jobs,
-    LoggerName,
-    Preset,
-    ProtocolName,
-    ProtocolScale,
-    Quiet,
-    RunFolders,
-    Seeds,
-    Settings,
-    Tasks,
-    command,
-    given_options,
-    parse_numbers,
-    parse_settings,
-    read_options,
-    section,
-    workers,
-)
+from adagauss.cli import options, output
+from adagauss.cli.options import Experiment, given_options, parse_numbers, parse_settings, read_options, section
 from adagauss.cli.output import drawing, labelled, say, stoppable, table, warn
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.utils.process import keep_freed_memory
@@ -55,6 +29,8 @@ if TYPE_CHECKING:
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
+command = partial(options.command, options.RESEARCH)
+
 # ----------------------------------------------------------------------------------------------------------- run
 
 NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
@@ -62,7 +38,6 @@ NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
 
 
 @command(
-    RESEARCH,
     "adagauss run --dataset digits --tasks 5",
     "adagauss run --dataset photos/birds --tasks 3 --method analytic",
     "adagauss run --dataset photos/birds --set stream.class_order=[wren,robin,owl] --tasks 3",
@@ -77,44 +52,42 @@ def run(
     method: Annotated[
         str, typer.Option("--method", "-m", help="Method by name; see `adagauss list methods`.")
     ] = "adagauss",
-    dataset: DatasetName = "digits",
-    tasks: Tasks = "5",
-    protocol: ProtocolName = None,
-    scale: ProtocolScale = None,
-    preset: Preset = None,
-    settings: Settings = None,
+    dataset: options.DatasetName = "digits",
+    tasks: options.Tasks = "5",
+    protocol: options.ProtocolName = None,
+    scale: options.ProtocolScale = None,
+    preset: options.Preset = None,
+    settings: options.Settings = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="YAML file of settings, nested or dotted.")
     ] = None,
-    epochs: Epochs = None,
+    epochs: options.Epochs = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of all random choices; of the class order only if it is per-run.")
+        int, typer.Option(min=0, help="Seed of all random choices; of the class order only if it is per-run.")
     ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
-    logger: LoggerName = None,
-    device: Device = "auto",
+    logger: options.LoggerName = None,
+    device: options.Device = "auto",
     devices: Annotated[
-        int, typer.Option("--devices", min=1, help="Processes that share the work: one per GPU or group of cores.")
+        int, typer.Option(min=1, help="Processes that share the work: one per GPU or group of cores.")
     ] = 1,
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a method on a stream of tasks, evaluate it after each task, and write a run folder.
 
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
-    from adagauss.analysis.tables import comparison_rows
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import launch
-    from adagauss.experiments.protocols import protocol as protocol_by_name
+    from adagauss.experiments import protocols, runner
     from adagauss.experiments.run import Run
-    from adagauss.experiments.runner import run as run_stream
 
     reporter = reporter_for(quiet)
     resolved, data = resolve_run(context, reporter)
     shown = short_name(resolved.stream.dataset)
-    place = protocol_by_name(protocol, scale).name if protocol else f"{shown}-{tasks}"
+    place = protocols.protocol(protocol, scale).name if protocol else f"{shown}-{tasks}"
     out = out or Path("runs") / re.sub(r"[^\w.+-]+", "_", place) / resolved.folder_name
     name = resolved.method_name + (f", preset {resolved.preset}" if resolved.preset else "")
     count = len(resolved.stream.sizes or ()) or resolved.stream.tasks
@@ -125,9 +98,8 @@ def run(
             launch(_run_in_process, devices, resolved.runtime, resolved, out, resume, data_root, quiet, logger)
             result = Run.open(out)
         else:
-            result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, logger=logger)
-    results = {resolved.method_name: [result]}
-    output.show_results(results, comparison_rows(results))
+            result = runner.run(resolved, out, resume=resume, reporter=reporter, dataset=data, logger=logger)
+    output.show_results({resolved.method_name: [result]})
     say(f"Run folder: {out}", f"Figures: adagauss analyse {out}")
 
 
@@ -140,9 +112,9 @@ def _run_in_process(
     quiet: bool,
     logger: str | None,
 ) -> None:
-    """Work of each of several processes; each reads its own data."""
+    """Run in one of several processes; each reads its own data."""
     from adagauss.cli import show_warning
-    from adagauss.experiments.runner import run as run_stream
+    from adagauss.experiments import runner
 
     keep_freed_memory()
     warnings.showwarning = show_warning
@@ -150,7 +122,7 @@ def _run_in_process(
         warnings.simplefilter("ignore")
     reporter = reporter_for(quiet or not processes.first)
     options = read_options(data_root, config.stream, reporter)
-    run_stream(config, out, resume=resume, reporter=reporter, options=options, logger=logger, processes=processes)
+    runner.run(config, out, resume=resume, reporter=reporter, options=options, logger=logger, processes=processes)
 
 
 def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset]:
@@ -180,7 +152,6 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
 
 
 @command(
-    RESEARCH,
     "adagauss compare --methods adagauss,finetune --dataset digits",
     "adagauss compare --methods all --seeds 0,1,2 --protocol cifar100-10 --scale cpu --out runs/cifar",
     "adagauss compare --methods adagauss,efc,lwf --dataset digits --jobs 2",
@@ -190,31 +161,28 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
 def compare(
     context: typer.Context,
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
-    seeds: Seeds = "0,1,2",
-    dataset: DatasetName = "digits",
-    tasks: Tasks = "5",
-    protocol: ProtocolName = None,
-    scale: ProtocolScale = None,
+    seeds: options.Seeds = "0,1,2",
+    dataset: options.DatasetName = "digits",
+    tasks: options.Tasks = "5",
+    protocol: options.ProtocolName = None,
+    scale: options.ProtocolScale = None,
     recipe: Annotated[
         str,
         typer.Option(
-            "--recipe",
-            help="own: each method's own epochs, rates and images; shared: the same; short: the same, for few epochs.",
+            help="own: each method's own epochs, rates and images; shared: the same; short: the same, for few epochs."
         ),
     ] = "own",
-    epochs: Epochs = None,
-    preset: Annotated[
-        str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, e.g. paper.")
-    ] = None,
-    settings: Settings = None,
-    only_first: FirstTasks = None,
-    jobs: Jobs = None,
-    engine_name: EngineName = None,
+    epochs: options.Epochs = None,
+    preset: options.Preset = None,
+    settings: options.Settings = None,
+    only_first: options.FirstTasks = None,
+    jobs: options.Jobs = None,
+    engine_name: options.EngineName = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
-    logger: LoggerName = None,
-    device: Device = "auto",
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    logger: options.LoggerName = None,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Run every method with every seed, continuing where an earlier call stopped, and write a table.
 
@@ -228,7 +196,7 @@ def compare(
     chosen = Experiment.of(context)
     with (
         stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"),
-        workers(context, out, chosen.data, device=chosen.runtime.device) as opened,
+        options.workers(context, out, chosen.data, device=chosen.runtime.device) as opened,
     ):
         results, failures = run_grid(
             methods,
@@ -246,7 +214,7 @@ def compare(
         )
     rows = comparison_rows(results)
     write_tables(out, rows, comparison_caption(results, f"recipe: {recipe}"))
-    output.show_results(results, rows)
+    output.show_results(results)
     say(f"Tables: {out}/table.md, table.tex, table.csv")
     with drawing(f"the runs are complete in {out}, and the same command draws them again"):
         (drawn,) = draw(results, out, names=["accuracy"])
@@ -269,7 +237,6 @@ AT_ONCE = 8
 
 
 @command(
-    RESEARCH,
     "adagauss tune adagauss --dataset digits --range representation.later.learning_rate=0.01..0.3:log",
     "adagauss tune lwf -P cifar100-10 --scale cpu -r representation.terms.distillation.weight=1..20",
     "adagauss tune fecam --dataset digits --range classifier.pooled_shrinkage=0..1.0 --trials 40 --jobs 2",
@@ -288,25 +255,25 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option("--trials", "-n", min=1, help="Number of settings to try, in all.")] = 20,
     first_tasks: Annotated[
-        int, typer.Option("--first-tasks", min=1, help="Score on this many first tasks; later ones are not used.")
+        int, typer.Option(min=1, help="Score on this many first tasks; later ones are not used.")
     ] = 2,
     held_out: Annotated[
-        float, typer.Option("--held-out", help="Share of the training images used for validation, without test images.")
+        float, typer.Option(help="Share of the training images that is held out for validation.")
     ] = 0.2,
-    dataset: DatasetName = "digits",
-    tasks: Tasks = "5",
-    protocol: ProtocolName = None,
-    scale: ProtocolScale = None,
-    preset: Preset = None,
-    epochs: Epochs = None,
-    settings: Settings = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of runs, draws and held-out images.")] = 0,
-    jobs: Jobs = None,
-    engine_name: EngineName = None,
+    dataset: options.DatasetName = "digits",
+    tasks: options.Tasks = "5",
+    protocol: options.ProtocolName = None,
+    scale: options.ProtocolScale = None,
+    preset: options.Preset = None,
+    epochs: options.Epochs = None,
+    settings: options.Settings = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of runs, draws and held-out images.")] = 0,
+    jobs: options.Jobs = None,
+    engine_name: options.EngineName = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the search.")] = None,
-    device: Device = "auto",
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Search for settings of a method with Optuna, scored on held-out training images of the first tasks only.
 
@@ -327,7 +294,7 @@ def tune(
     out = out or Path("runs") / "tune" / method
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
-        workers(context, out, chosen.data, AT_ONCE, chosen.runtime.device) as opened,
+        options.workers(context, out, chosen.data, AT_ONCE, chosen.runtime.device) as opened,
     ):
         tuned = search_settings(search, out, trials=trials, workers=opened)
     rows = [
@@ -357,19 +324,17 @@ RESCORED = ("memory", "drift", "classifier")
 
 
 @command(
-    RESEARCH,
     "adagauss rescore runs/demo/adagauss-* --parts-from adagauss+",
     "adagauss rescore RUN --set drift.kind=affine --set classifier.pooled_shrinkage=0.5",
 )
 def rescore(
-    runs: RunFolders,
+    runs: options.RunFolders,
     parts_from: Annotated[
-        str | None,
-        typer.Option("--parts-from", metavar="METHOD", help="Use memory, drift and classifier of this method."),
+        str | None, typer.Option(metavar="METHOD", help="Use memory, drift and classifier of this method.")
     ] = None,
-    settings: Settings = None,
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    settings: options.Settings = None,
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Score finished runs again with another drift or classifier.
 
@@ -414,23 +379,19 @@ def rescore(
 
 
 @command(
-    RESEARCH,
     "adagauss analyse runs/cifar/adagauss-*",
     "adagauss analyse runs/with runs/without --study spectrum,ranks --out figures",
     "adagauss list figures",
 )
 def analyse(
-    runs: RunFolders,
-    study: Annotated[
-        str,
-        typer.Option("--study", metavar="NAMES", help="Figures by name, separated by commas, or all."),
-    ] = "all",
+    runs: options.RunFolders,
+    study: Annotated[str, typer.Option(metavar="NAMES", help="Figures by name, separated by commas, or all.")] = "all",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
     style: Annotated[
-        str, typer.Option("--style", help="paper: column width, PDF, caption in a file; talk: large text; or web.")
+        str, typer.Option(help="paper: column width, PDF, caption in a file; talk: large text; or web.")
     ] = "web",
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Draw figures of runs as PNG and SVG (or PDF, for a paper), with their numbers as CSV.
 
@@ -484,17 +445,16 @@ def _images(chosen: Sequence[Study], runs: Sequence[Run], root: Path, reporter: 
 
 
 @command(
-    RESEARCH,
     "adagauss report runs/demo --out report.html",
     "adagauss report runs/cifar/adagauss-*-seed0 runs/cifar/analytic-*-seed0",
 )
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain some.")],
+    runs: options.RunFolders,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
     study: Annotated[
-        str, typer.Option("--study", metavar="NAMES", help="Figures (`adagauss list figures`), or all, or none.")
+        str, typer.Option(metavar="NAMES", help="Figures (`adagauss list figures`), or all, or none.")
     ] = "all",
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
 
@@ -518,7 +478,6 @@ def report(
 
 
 @command(
-    RESEARCH,
     "adagauss reproduce --list --scale cpu",
     "adagauss reproduce table3 fig8 --scale cpu --seeds 0",
     "adagauss reproduce fig4 --scale cpu --first-tasks 5 --set stream.class_order=3 --set runtime.precision=bf16-mixed",
@@ -530,11 +489,9 @@ def reproduce(
     what: Annotated[
         list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
     ] = None,
-    scale: Annotated[
-        str, typer.Option("--scale", help="paper: as in the paper, for a GPU; cpu: hours on two cores.")
-    ] = "cpu",
+    scale: Annotated[str, typer.Option(help="paper: as in the paper, for a GPU; cpu: hours on two cores.")] = "cpu",
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Seeds separated by commas, for every row; default: those of --scale.")
+        str | None, typer.Option(help="Seeds separated by commas, for every row; default: those of --scale.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
         "runs/reproduce"
@@ -545,18 +502,16 @@ def reproduce(
     finished: Annotated[
         bool, typer.Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
     ] = False,
-    preset: Annotated[
-        str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, instead of the default.")
-    ] = None,
-    settings: Settings = None,
-    only_first: FirstTasks = None,
+    preset: options.Preset = None,
+    settings: options.Settings = None,
+    only_first: options.FirstTasks = None,
     page: Annotated[
-        Path | None, typer.Option("--page", help="Also write a Markdown page on all claims, e.g. results/paper.md.")
+        Path | None, typer.Option(help="Also write a Markdown page on all claims, e.g. results/paper.md.")
     ] = None,
-    jobs: Jobs = None,
-    engine_name: EngineName = None,
-    data_root: DataRoot = Path("data"),
-    quiet: Quiet = False,
+    jobs: options.Jobs = None,
+    engine_name: options.EngineName = None,
+    data_root: options.DataRoot = Path("data"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Reproduce tables and figures of the paper, with the paper's own numbers and a verdict on each of its claims.
 
@@ -577,7 +532,7 @@ def reproduce(
     items = find_items(what or ["all"])
     reporter = reporter_for(quiet)
     changed = parse_settings(settings)
-    if chosen := [key for key in changed if key in {f"stream.{name}" for name in TASK_SETTINGS}]:
+    if chosen := [key for key in changed if key in {f"stream.{name}" for name in options.TASK_SETTINGS}]:
         raise ConfigError(f"--set {chosen[0]}: every table has its own tasks; --first-tasks makes them fewer")
     data = ReadOptions(root=data_root, reporter=reporter)
     config = reproduction.ReproductionConfig(
@@ -597,7 +552,7 @@ def reproduce(
         return
     with (
         stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
-        workers(context, out, data, device=config.runtime.device) as opened,
+        options.workers(context, out, data, device=config.runtime.device) as opened,
     ):
         config = replace(config, workers=opened)
         made = reproduction.reproduce(items, config, run=not finished)
@@ -624,7 +579,6 @@ KINDS = ("methods", "protocols", "backbones", "datasets", "metrics", "figures")
 
 
 @command(
-    RESEARCH,
     "adagauss list methods adagauss --preset paper",
     "adagauss list protocols",
     "adagauss list datasets --fetch cifar100",
@@ -635,10 +589,10 @@ def list_command(
         str, typer.Argument(metavar="KIND", help="methods, protocols, backbones, datasets, metrics or figures.")
     ] = "methods",
     name: Annotated[str | None, typer.Argument(help="Show one method: what it stores, and its settings.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", "-p", help="Settings of a method with this preset.")] = None,
-    protocol: ProtocolName = None,
-    fetch: Annotated[str | None, typer.Option("--fetch", metavar="DATASET", help="Download a dataset.")] = None,
-    data_root: DataRoot = Path("data"),
+    preset: options.Preset = None,
+    protocol: options.ProtocolName = None,
+    fetch: Annotated[str | None, typer.Option(metavar="DATASET", help="Download a dataset.")] = None,
+    data_root: options.DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets, metrics or figures; show one method with its settings."""
     if kind not in KINDS:

@@ -13,43 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli.options import (
-    MODELS,
-    Device,
-    ModelArgument,
-    NoBackup,
-    Quiet,
-    ReadableModel,
-    Settings,
-    SkipBadImages,
-    command,
-    given_options,
-    option_name,
-    parse_settings,
-)
-from adagauss.cli.output import (
-    NOTHING_CHANGED,
-    Stopped,
-    confirmed,
-    counted,
-    csv_lines,
-    drawing,
-    first_lines,
-    json_lines,
-    labelled,
-    prediction_lines,
-    say,
-    stoppable,
-    table,
-    warn,
-    width,
-)
+from adagauss.cli import options, output
+from adagauss.cli.options import given_options, option_name, parse_settings
+from adagauss.cli.output import counted, first_lines, say, stoppable, table, warn
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.utils.checkpoint import backed_up, backup_of, stored_facts
 from adagauss.utils.files import file_version, lock_model, move_atomically, resolve_path
@@ -59,6 +32,7 @@ if TYPE_CHECKING:
     from adagauss.analysis.predictions import LabelledPrediction
     from adagauss.classifier import IncrementalClassifier
 
+command = partial(options.command, options.MODELS)
 MODEL_SUFFIX = ".safetensors"
 HISTORY = "history"
 """Key of the list of changes in a model file: times and commands, without names, which a user may want forgotten."""
@@ -130,7 +104,7 @@ class Change:
         self.update_backup()
 
     def outcome(self) -> str:
-        """Tell whether the file was replaced, for the message after Ctrl-C."""
+        """Describe whether the file was replaced, for the message after Ctrl-C."""
         if self.saved or file_version(self.path) != self.found:  # stopped while or after it was saved
             return f"what was complete is saved in {self.path}"
         return f"{self.path} is unchanged" if self.found else f"{self.path} was not created; run the same command again"
@@ -163,7 +137,7 @@ def known_classes(classifier: IncrementalClassifier) -> str:
 
 
 def report_saved(path: Path, classifier: IncrementalClassifier) -> None:
-    """Print what a changed model knows."""
+    """Print the number of classes and the size of a changed model."""
     say(f"{path} now knows {known_classes(classifier)} ({path.stat().st_size / 1e6:.1f} MB; no image is in it).")
     warn_of_one_class(path, classifier)
 
@@ -184,7 +158,6 @@ MOST_DAMAGED = 5
 
 
 @command(
-    MODELS,
     "adagauss teach birds.safetensors photos/first-species",
     "adagauss teach birds.safetensors photos/wrens --class Wren",
     "adagauss teach birds.safetensors photos --effort quick",
@@ -207,48 +180,39 @@ def teach(
         str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of the folder are of this class.")
     ] = None,
     nested: Annotated[
-        bool, typer.Option("--nested", help="A class folder may hold only folders of images, and no images itself.")
+        bool, typer.Option("--nested", help="Allow class folders that hold folders of images only.")
     ] = False,
     groups: Annotated[
         str | None,
         typer.Option(
-            "--groups",
             metavar="REGEX",
-            help="Images of a class whose paths match alike show one object, e.g. '^[^/]+/' for a folder per object.",
+            help="Images of a class with the same match in their paths show one object, e.g. '^[^/]+/' for a "
+            "folder per object.",
         ),
     ] = None,
     method: Annotated[
         str | None,
         typer.Option("--method", "-m", help="Method of a new model; the default does not train the network."),
     ] = None,
-    effort: Annotated[
-        str, typer.Option("--effort", help="quick takes about half the time of good; replaces --method.")
-    ] = "good",
-    settings: Settings = None,
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Images are resized to this size, in pixels.")
-    ] = None,
-    resize_mode: Annotated[
-        str, typer.Option("--resize-mode", help="Images of other proportions: auto, crop, stretch or pad.")
-    ] = "auto",
+    effort: Annotated[str, typer.Option(help="quick takes about half the time of good; replaces --method.")] = "good",
+    settings: options.Settings = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Images are resized to this size, in pixels.")] = None,
+    resize_mode: Annotated[str, typer.Option(help="Images of other proportions: auto, crop, stretch or pad.")] = "auto",
     features_from: Annotated[
-        Path | None,
-        typer.Option(
-            "--features-from", metavar="MODEL", help="Use the features of this model, so that both can be merged."
-        ),
+        Path | None, typer.Option(metavar="MODEL", help="Use the features of this model, so that both can be merged.")
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Shards read at once, with one thread each.")
     ] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     skip_bad_images: Annotated[
         bool, typer.Option("--skip-bad", help="Skip images that cannot be decoded, and damaged shards.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Teach folders that were taught before: each of their images counts again.")
     ] = False,
-    no_backup: NoBackup = False,
-    quiet: Quiet = False,
+    no_backup: options.NoBackup = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Create a model, or teach it more: new classes, more images of known classes, or both.
 
@@ -385,7 +349,7 @@ def _class_sources(folder: Path, class_name: str | None) -> dict[str, tuple[str,
 
 
 def _check_new(change: Change, noted: Mapping[str, Mapping[str, str]], sources: Mapping[str, tuple[str, str]]) -> None:
-    """Ask whether folders that were taught before are to count twice; warn of those that have changed since."""
+    """Ask the user before images are taught twice; warn of folders that have changed since they were taught."""
     places = {place for one in noted.values() for place in one}
     stamps = {stamp for one in noted.values() for stamp in one.values()}
     same = [label for label, (_, stamp) in sources.items() if stamp in stamps]
@@ -395,10 +359,10 @@ def _check_new(change: Change, noted: Mapping[str, Mapping[str, str]], sources: 
     if same:
         named = ", ".join(first_lines(same, MOST_DAMAGED))
         fact = f"{change.path} was taught these images before, and each would count twice: {named}"
-        if (answer := confirmed(f"{fact}. Teach them again?")) is None:
+        if (answer := output.confirmed(f"{fact}. Teach them again?")) is None:
             raise DataError(f"{fact}. Leave them out, or add --again")
         if not answer:
-            raise Stopped(change.outcome())
+            raise output.Stopped(change.outcome())
 
 
 def _images(classifier: IncrementalClassifier) -> Counter[object]:
@@ -461,21 +425,18 @@ AT_ONCE = 256
 
 
 @command(
-    MODELS,
     "adagauss predict birds.safetensors photos/ --top 3",
     "adagauss predict birds.safetensors a.jpg b.jpg --unknown 0.05",
     "adagauss predict birds.safetensors photos --csv",
 )
 def predict(
-    model: ReadableModel,
+    model: options.ReadableModel,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Images, or folders of images.")],
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of most likely classes to show.")] = 1,
     unknown: Annotated[
         float | None,
         typer.Option(
-            "--unknown",
-            metavar="RATE",
-            help="Label images of other classes unknown, at this false-positive rate, e.g. 0.05.",
+            metavar="RATE", help="Label images of other classes unknown, at this false-positive rate, e.g. 0.05."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per image and line.")] = False,
@@ -485,8 +446,8 @@ def predict(
             "--csv", help="Comma-separated values, with a heading; ' precedes names that start with =, +, - or @."
         ),
     ] = False,
-    skip_bad_images: SkipBadImages = False,
-    quiet: Quiet = False,
+    skip_bad_images: options.SkipBadImages = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Predict the class of each image, with its probability."""
     if as_json and as_csv:
@@ -504,11 +465,11 @@ def predict(
         for start in range(0, len(files), AT_ONCE):
             predictions = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
             if as_json:
-                lines: Iterable[str] = json_lines(predictions, flag_unknown=unknown is not None)
+                lines: Iterable[str] = output.json_lines(predictions, flag_unknown=unknown is not None)
             elif as_csv:
-                lines = csv_lines(predictions, heading=start == 0)
+                lines = output.csv_lines(predictions, heading=start == 0)
             else:
-                lines = prediction_lines(predictions)
+                lines = output.prediction_lines(predictions)
             for line in lines:
                 typer.echo(line)
 
@@ -519,12 +480,11 @@ MOST_CHANGES = 5
 
 
 @command(
-    MODELS,
     "adagauss info birds.safetensors",
     "adagauss info runs/demo/adagauss-seed0 --settings",
 )
 def info(
-    model: ReadableModel,
+    model: options.ReadableModel,
     settings: Annotated[bool, typer.Option("--settings", help="Show its settings and the layer of each.")] = False,
 ) -> None:
     """Show the classes of a model, its method, what it stores in bytes, and its changes."""
@@ -536,18 +496,18 @@ def info(
         show_settings(classifier.learner_.method, RunFolder(model).origins if model.is_dir() else {})
         return
     for name, text in model_facts(classifier, model):
-        labelled(f"{name:9}", text, 9)
+        output.labelled(f"{name:9}", text, 9)
     say(*class_lines(classifier))
 
 
 def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
-    """The facts shown above the classes: what the model is, its last changes, and what it stores in bytes."""
+    """The facts shown above the classes: method, images, last changes, and stored bytes."""
     from adagauss.core.learner_state import single_image_classes
     from adagauss.experiments.run import RunFolder
 
     learner = classifier.learner_
     method = learner.method
-    yield "model", clipped(path, width() - 9, keep_end=True)
+    yield "model", clipped(path, output.width() - 9, keep_end=True)
     yield "knows", f"{known_classes(classifier)}, taught in {counted(len(learner.tasks), 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
     name = RunFolder(path).settings.get("method_name") if path.is_dir() else classifier.method
@@ -602,20 +562,18 @@ ON_SHEET = 24
 
 
 @command(
-    MODELS,
     "adagauss evaluate birds.safetensors photos/test",
     "adagauss evaluate birds.safetensors photos/test --figures figures",
 )
 def evaluate(
-    model: ReadableModel,
+    model: options.ReadableModel,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
     figures: Annotated[
-        Path | None,
-        typer.Option("--figures", metavar="FOLDER", help="Draw the worst images and the confusion matrix there."),
+        Path | None, typer.Option(metavar="FOLDER", help="Draw the worst images and the confusion matrix there.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All numbers as one JSON object.")] = False,
-    skip_bad_images: SkipBadImages = False,
-    quiet: Quiet = False,
+    skip_bad_images: options.SkipBadImages = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Show accuracy, the least accurate classes with their confusions, and the calibration error.
 
@@ -670,7 +628,7 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
         f"calibration error  {percent['calibration_error']:.1f} % {chance}",
     )
     if numbers["never_taught"]:
-        labelled("", f"skipped, unknown classes: {', '.join(numbers['never_taught'])}", 4)
+        output.labelled("", f"skipped, unknown classes: {', '.join(numbers['never_taught'])}", 4)
     rows = [
         (one["class"], one["images"], f"{100 * one['accuracy']:.1f}", one["confused_with"])
         for one in numbers["classes"]
@@ -688,7 +646,7 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
     pairs = Counter((str(one.true), str(one.predicted)) for one in predictions)
     names = sorted({name for pair in pairs for name in pair})
     counts = [[pairs[true, predicted] for predicted in names] for true in names]
-    with drawing("the numbers above are complete"):
+    with output.drawing("the numbers above are complete"):
         save_figure(confusion_figure(counts, names, title), folder / "confusion.png")
         save_figure(contact_sheet(metrics.worst(predictions, ON_SHEET), title), folder / "worst.png")
         say(f"Figures: {folder}/confusion.png, worst.png", error=True)
@@ -698,20 +656,18 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
 
 
 @command(
-    MODELS,
     "adagauss forget birds.safetensors Cardinal Bobolink",
     "adagauss forget birds.safetensors Cardinal --images photos/cardinals",
 )
 def forget(
-    model: ModelArgument,
+    model: options.ModelArgument,
     classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Names of classes.")],
     images: Annotated[
-        Path | None,
-        typer.Option("--images", metavar="FOLDER", help="Images of the class, to remove them exactly."),
+        Path | None, typer.Option(metavar="FOLDER", help="Images of the class, to remove them exactly.")
     ] = None,
-    skip_bad_images: SkipBadImages = False,
+    skip_bad_images: options.SkipBadImages = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    no_backup: NoBackup = False,
+    no_backup: options.NoBackup = False,
 ) -> None:
     """Forget classes: they are never predicted again, and everything stored for one of them alone is removed.
 
@@ -724,8 +680,8 @@ def forget(
     labels = [known_label(name, known) for name in classes]
     images = images and resolve_path(images)
     named = ", ".join(map(repr, classes))
-    if not yes and confirmed(f"Forget {named} in {model}?") is False:
-        raise Stopped(NOTHING_CHANGED)
+    if not yes and output.confirmed(f"Forget {named} in {model}?") is False:
+        raise output.Stopped(output.NOTHING_CHANGED)
     with change_model(model, "forget", not no_backup) as change:
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=images is None)
         classifier.forget(*labels, images=images)
@@ -745,12 +701,11 @@ def _stored_classes(model: Path) -> list[Any]:
 
 
 @command(
-    MODELS,
     "adagauss rename birds.safetensors Gray_Catbird Catbird",
     "adagauss rename birds.safetensors Wren_female Wren --merge",
 )
 def rename(
-    model: ModelArgument,
+    model: options.ModelArgument,
     old: Annotated[str, typer.Argument(metavar="OLD", help="A class.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
     merge_classes: Annotated[bool, typer.Option("--merge", help="NEW is a class of the model: merge both.")] = False,
@@ -774,8 +729,8 @@ def rename(
     say(f"{old} is part of {new} now." if merge_classes else f"{old} is called {new} now.")
 
 
-@command(MODELS, "adagauss undo birds.safetensors")
-def undo(model: ModelArgument) -> None:
+@command("adagauss undo birds.safetensors")
+def undo(model: options.ModelArgument) -> None:
     """Restore the version of a model from before the last change; a second undo restores the newer version.
 
     Commands that change a model keep the version before in the hidden file `.MODEL.before-DIGEST`, unless they get
@@ -809,34 +764,32 @@ def known_label(name: str, classes: list[Any]) -> Any:
 
 
 @command(
-    MODELS,
     "adagauss export birds.safetensors birds.onnx",
 )
 def export(
-    model: ReadableModel,
+    model: options.ReadableModel,
     out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="File to write.")],
 ) -> None:
     """Write a model as one ONNX file with the image preparation inside; it needs only onnxruntime to run."""
     if out.suffix != ".onnx":
-        raise ConfigError(f"{out} should end in .onnx, which other programs go by")
+        raise ConfigError(f"{out} should end in .onnx, by which other programs recognise it")
     classifier = open_model(model, quiet=True)
     classifier.export(out)
     say(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB): {known_classes(classifier)}, named in its metadata.")
 
 
 @command(
-    MODELS,
     "adagauss serve birds.safetensors",
     'adagauss serve birds.safetensors --host 0.0.0.0 --token "$(openssl rand -hex 16)"',
 )
 def serve(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on. Non-loopback addresses require --token.")
+        str, typer.Option(help="Address to listen on. Non-loopback addresses require --token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     token: Annotated[
-        str | None, typer.Option("--token", envvar="ADAGAUSS_TOKEN", help="Token that every request must send.")
+        str | None, typer.Option(envvar="ADAGAUSS_TOKEN", help="Token that every request must send.")
     ] = None,
 ) -> None:
     """Serve a page to teach and try a model, and the same by REST (extra: serve)."""

@@ -1,4 +1,4 @@
-"""The list of commands, options that several of them share, and what these choose."""
+"""The list of commands, the options that several of them share, and the objects that these options select."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Settings = Annotated[
         "runtime.precision=bf16-mixed. Repeatable.",
     ),
 ]
-Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, e.g. paper.")]
 Epochs = Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task.")]
 Seeds = Annotated[str, typer.Option("--seeds", help="Seeds separated by commas.")]
 ProtocolName = Annotated[
@@ -61,8 +61,7 @@ ProtocolScale = Annotated[
     typer.Option("--scale", help="paper; cpu: small network, few epochs; few: also 2 classes a task; fast: an hour."),
 ]
 FirstTasks = Annotated[
-    int | None,
-    typer.Option("--first-tasks", min=1, help="Only this many first tasks, and their classes."),
+    int | None, typer.Option("--first-tasks", min=1, help="Only this many first tasks, and their classes.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
@@ -70,7 +69,7 @@ SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 NoBackup = Annotated[
-    bool, typer.Option("--no-backup", help="Keep no version from before for `adagauss undo`, and delete the last one.")
+    bool, typer.Option("--no-backup", help="Keep no backup for `adagauss undo`, and delete the last one.")
 ]
 Jobs = Annotated[
     int | None,
@@ -87,9 +86,7 @@ EngineName = Annotated[
 LoggerName = Annotated[
     str | None,
     typer.Option(
-        "--logger",
-        metavar="LOGGER",
-        help="tensorboard: its files in each run folder, in addition to log.csv.",
+        "--logger", metavar="LOGGER", help="tensorboard: write its files into each run folder, in addition to log.csv."
     ),
 ]
 
@@ -179,12 +176,12 @@ TASK_SETTINGS = ("dataset", "tasks", "first", "sizes", "classes")
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the options of `run`, `compare` and `tune` choose: tasks, settings of methods, and how to compute."""
+    """Tasks, settings of methods and runtime, from the options of `run`, `compare` and `tune`."""
 
     protocol: Protocol | None
     stream: StreamConfig
     settings: dict[str, Any]
-    """Of the methods; those of ``stream`` and ``runtime`` are in these objects."""
+    """Settings of the methods; those of ``stream`` and ``runtime`` are in these objects."""
     runtime: RuntimeConfig
     data: ReadOptions
     reporter: Reporter

@@ -19,7 +19,6 @@ import typer
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.analysis.tables import Rows
     from adagauss.core.predictor import Prediction
     from adagauss.experiments.run import Results
 
@@ -28,7 +27,7 @@ EXIT_CODE = 130
 
 
 class Stopped(Exception):  # noqa: N818  # not an error
-    """The user stopped a command; the message tells what is stored and how to resume."""
+    """The user stopped a command; the message is on what is stored and how to resume."""
 
 
 @contextmanager
@@ -205,12 +204,12 @@ MEANING = (
 )
 
 
-def show_results(results: Results, rows: Rows) -> None:
+def show_results(results: Results) -> None:
     """Print the metrics of all methods, next to the paper's of the same protocol; of one method, also each task."""
-    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, PER_IMAGE
+    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, PER_IMAGE, comparison_rows
     from adagauss.data.images import evenly_spaced
 
-    run = next(iter(results.values()))[0]
+    run, rows = next(iter(results.values()))[0], comparison_rows(results)
     if len(results) == 1:
         heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
         matrix, sizes = run.matrix, run.sizes
