@@ -122,3 +122,11 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_been_saved(tmp_path: Path) -> 
 def test_images_smaller_than_a_cell_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"7×7 pixels are too small.*backbone\.options\.patch_size"):
         PatchResNet(PatchResNetSettings(), (3, 7, 7))
+
+
+def test_maps_are_computed_in_float32_while_training_uses_bfloat16() -> None:
+    network, pixels = prepared()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.entry(pixels / 255)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, network.entry(pixels / 255))

@@ -25,6 +25,7 @@ from adagauss.experiments.protocols import PROTOCOLS, SCALES, Protocol, protocol
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods
+from adagauss.utils.runtime import RuntimeConfig
 from tests.experiments.runs import SMALL
 
 CIFAR_10_TASKS = [10] * 10
@@ -327,3 +328,11 @@ def test_missing_weights_are_an_error_before_the_images_are_read(
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recipe"):
         run_grid("finetune", [0], StreamConfig(dataset="digits"), tmp_path, recipe="mine")
+
+
+def test_a_scale_chooses_the_precision_unless_the_user_does() -> None:
+    chosen = protocol("cifar100-10", "fast")
+    given = [None, RuntimeConfig.of({"device": "cpu"}), RuntimeConfig.of({"precision": "32-true"})]
+    found = [make_config("adagauss", chosen.stream, runtime=one, protocol=chosen).runtime for one in given]
+    assert [one.precision for one in found] == ["auto", "auto", "32-true"]
+    assert found[1].device == "cpu"

@@ -96,8 +96,11 @@ class PatchResNet(BlockBackbone):
     def entry(self, images: Tensor) -> Tensor:
         """Standardised maps of thresholded products."""
         # Blocks of images only save time, and an exported program must not fix their number.
-        blocks = [images] if torch.compiler.is_exporting() else torch.split(images, AT_ONCE)
-        return torch.cat([self._maps(block) for block in blocks])
+        if torch.compiler.is_exporting():
+            return self._maps(images)
+        # Four times as fast as in bfloat16 on a CPU: so few channels suit its convolutions badly.
+        with torch.autocast(images.device.type, enabled=False):
+            return torch.cat([self._maps(block) for block in torch.split(images, AT_ONCE)])
 
     def _maps(self, images: Tensor) -> Tensor:
         """s = zca(normalise_contrast(p))·d of every patch; then the root of the means of max(0, ±s − α) over cells."""

@@ -83,7 +83,8 @@ def make_config(
 
     The order: composition, preset, the authors' settings for this dataset, a recipe for all methods, settings of the
     dataset and of the protocol for any method, the user's settings, epochs. A dataset does not override the authors'
-    settings for it, and a protocol's settings for one preset do not override the recipe for all methods.
+    settings for it, and a protocol's settings for one preset do not override the recipe for all methods. What
+    ``runtime`` leaves out, the protocol may set.
     """
     info = method_info(method)
     chosen = preset or info.default_preset
@@ -95,12 +96,13 @@ def make_config(
         *(protocol.layers(chosen, recipe) if protocol else []),
     ]
     resolved = resolve_method(method, preset, settings, layers, epochs)
+    given = (runtime or RuntimeConfig()).model_dump(exclude_unset=True)
     config = RunConfig(
         method_name=stored_method_name(method),
         preset=chosen,
         stream=stream,
         method=resolved.config,
-        runtime=runtime or RuntimeConfig(),
+        runtime=RuntimeConfig.of({**(protocol.runtime if protocol else {}), **given}, "runtime."),
         seed=seed,
         scale=protocol.scale if protocol else "paper",
     )

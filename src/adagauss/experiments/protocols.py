@@ -18,6 +18,8 @@ from adagauss.methods import Method
 
 Settings = Mapping[str, Any]
 SCALES = ("paper", "cpu", "few", "fast")
+RUNTIME = "runtime."
+"""Start of the settings of a scale that are not those of a method."""
 FEW_CLASSES = 2
 """Classes of a task at the scale ``few``."""
 
@@ -37,6 +39,8 @@ class Protocol:
     """Settings at the scale ``cpu``."""
     fast: Settings = field(default_factory=dict)
     """Settings at the scale ``fast``; empty if there is no such scale."""
+    runtime: Settings = field(default_factory=dict)
+    """Settings of `RuntimeConfig` that the user has not chosen."""
     cpu_image_size: int = 32
     cpu_classes: int | None = None
     """Number of classes at the CPU scale, if not all are used."""
@@ -78,6 +82,7 @@ class Protocol:
             raise ConfigError(f"{self.name} has no scale fast; use --scale cpu, or one of {possible}")
         if scale == "few" and self.needs_weights:
             raise ConfigError(f"{self.name} starts from pretrained weights and has no scale few; use --scale cpu")
+        runtime = {key: value for key, value in settings.items() if key.startswith(RUNTIME)}
         classes, first, size = stream.classes, stream.first, stream.image_size
         if scale == "cpu":
             classes, size = self.cpu_classes, size and self.cpu_image_size
@@ -92,7 +97,8 @@ class Protocol:
             self,
             name=f"{self.name}-{scale}",
             stream=stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
-            settings={**self.settings, **settings},
+            settings={**self.settings, **{key: settings[key] for key in settings if key not in runtime}},
+            runtime={key.removeprefix(RUNTIME): value for key, value in runtime.items()},
             preset_settings=self.preset_settings if scale == "cpu" else _DATA["few"]["preset_settings"],
             scale="cpu",
             needs_weights=self.needs_weights and scale != "cpu",
