@@ -65,7 +65,7 @@ def test_components_without_variance_keep_their_random_weights() -> None:
 @pytest.mark.parametrize("method", ["adagauss", "efc"])
 def test_training_on_cached_features_is_training_on_images(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cached = learned(method)
-    monkeypatch.setattr(CurrentTask, "caches_trunk", False)
+    monkeypatch.setattr(CurrentTask, "caches_frozen", False)
     state, plain = cached.state.state_dict(), learned(method).state.state_dict()
     assert state.keys() == plain.keys()
     differing = [name for name, value in state.items() if not torch.allclose(value, plain[name], rtol=1e-3, atol=1e-4)]

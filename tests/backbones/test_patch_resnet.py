@@ -130,3 +130,31 @@ def test_maps_are_computed_in_float32_while_training_uses_bfloat16() -> None:
         found = network.entry(pixels / 255)
     assert found.dtype == torch.float32
     assert torch.equal(found, network.entry(pixels / 255))
+
+
+def flipped(monkeypatch: pytest.MonkeyPatch, cached: bool) -> tuple[Learner, int]:
+    """A learner of two tasks with mirrored images, and how many images the frozen layers were run on."""
+    entered = [0]
+    entry = PatchResNet.entry
+
+    def count(self: PatchResNet, images: Tensor) -> Tensor:
+        entered[0] += len(images)
+        return entry(self, images)
+
+    plain = {"augmentation.crop_padding": 0, "augmentation.policy": "none", "augmentation.flip": True}
+    augmented = {"representation.label_augmentation.kind": "none", "drift.views": 2}
+    learner = toy_learner("adagauss", None, **SMALL, **plain, **augmented)
+    with monkeypatch.context() as patch:
+        patch.setattr(PatchResNet, "entry", count)
+        patch.setattr("adagauss.core.task.CACHED_BYTES", 2**31 if cached else 0)
+        for task in toy_tasks()[:2]:
+            learner.learn(task)
+    return learner, entered[0]
+
+
+def test_maps_of_mirrored_images_are_computed_once_for_a_task_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cached, few), (plain, many) = flipped(monkeypatch, True), flipped(monkeypatch, False)
+    assert few < many
+    expected = plain.state.state_dict()
+    for name, value in cached.state.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)

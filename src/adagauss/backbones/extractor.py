@@ -174,6 +174,11 @@ class Extractor(nn.Module):
         features: Tensor = self.bottleneck(self.trunk(*some))
         return (features + self(images.flip(3), read)) / 2 if prediction and self.mirror else features
 
+    @property
+    def has_frozen(self) -> bool:
+        """Whether some layers never learn."""
+        return self.fixed or self.trunk.has_frozen(self.train_blocks)
+
     def frozen(self, images: Tensor) -> Tensor:
         """The output of the layers that never learn, for `learned`: the same in the network before the task."""
         with torch.no_grad():

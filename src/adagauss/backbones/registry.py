@@ -58,6 +58,10 @@ class Backbone(nn.Module):
         """
         return images
 
+    def has_frozen(self, learning: int | None) -> bool:
+        """Whether `frozen` computes anything."""
+        return False
+
     def learned(self, maps: Tensor, learning: int | None) -> Tensor:
         """The features from the output of `frozen`."""
         features: Tensor = self(maps)

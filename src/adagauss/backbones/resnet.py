@@ -50,8 +50,11 @@ class BlockBackbone(Backbone):
         """The layers before the blocks."""
         raise TypeError(f"{type(self).__name__} must define entry")
 
+    def has_frozen(self, learning: int | None) -> bool:
+        return learning is not None or self.fixed_entry
+
     def frozen(self, images: Tensor, learning: int | None) -> Tensor:
-        if learning is None and not self.fixed_entry:
+        if not self.has_frozen(learning):
             return images
         maps = self.entry(images)
         for block in self.blocks()[: self._frozen_blocks(learning)]:
@@ -59,7 +62,7 @@ class BlockBackbone(Backbone):
         return maps
 
     def learned(self, maps: Tensor, learning: int | None) -> Tensor:
-        if learning is None and not self.fixed_entry:
+        if not self.has_frozen(learning):
             maps = self.entry(maps)
         for block in self.blocks()[self._frozen_blocks(learning) :]:
             maps = block(maps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ Draw = Callable[[int], Changes]
 FEATURE_BATCH = 256
 """Images per batch of feature extraction up to `SMALL_SIDE` pixels; fewer of larger ones, to bound memory."""
 SMALL_SIDE = 56
+CACHED_BYTES = 2**31
+"""Memory that the output of frozen layers may take to be cached for a task, with that for mirrored images."""
 
 
 def feature_batches(images: Images) -> list[tuple[int, int]]:
@@ -41,11 +44,12 @@ def features_by_batch(
     prediction: bool = False,
     divided: bool = True,
     title: str = "features",
+    layers: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield positions and features of each batch, in evaluation mode and without gradients.
 
     Nothing is cached: features may be too large to be stored for a whole task. With ``divided``, each of several
-    processes gets only its share of every batch.
+    processes gets only its share of every batch. With ``layers``, these map images to what is yielded.
     """
     was_training = extractor.training
     extractor.eval()
@@ -56,7 +60,8 @@ def features_by_batch(
             if len(own):
                 pixels = (changes or unchanged()).read(images, start + own, runtime.device)
                 with torch.no_grad():
-                    found = extractor(pixels.contiguous(memory_format=runtime.memory_format), prediction=prediction)
+                    pixels = pixels.contiguous(memory_format=runtime.memory_format)
+                    found = extractor(pixels, prediction=prediction) if layers is None else layers(pixels)
                 yield start + own, found
             advance(step=stop - start)
     extractor.train(was_training)
@@ -90,7 +95,7 @@ class ImageBatches:
     """Shuffled, augmented batches of a task's images.
 
     Several processes read only their share of a batch, with random numbers and targets of the whole batch. With
-    ``cached`` a batch has the cached features of `CurrentTask.trunk_rows` in place of images.
+    ``cached`` a batch has the cached output of `CurrentTask.frozen_rows` in place of images.
     """
 
     def __init__(
@@ -150,7 +155,7 @@ class CurrentTask:
     """The task that this is a part of, made of its images ``rows``."""
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
-    _trunk: dict[str, Tensor] = field(default_factory=dict)
+    _frozen: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -202,46 +207,82 @@ class CurrentTask:
         if key not in self._features:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
-            if self.caches_trunk:
-                with torch.no_grad():
-                    features = network.extractor.learned(self._trunk_view(view))
+            if self.caches_frozen:
+                features = self._learned(network.extractor, view)
             else:
                 features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
             self._check_finite(features)
             self._features[key] = features
         return self._features[key]
 
-    @property
-    def caches_trunk(self) -> bool:
-        """Whether the features before the bottleneck are computed once, for images and mirrored images."""
-        return self.network.extractor.fixed and self.augmentation.only_flips
+    @cached_property
+    def caches_frozen(self) -> bool:
+        """Whether the output of the frozen layers is computed once, for images and mirrored images.
 
-    def trunk_features(self, view: str = "test") -> Tensor:
-        """Features before the bottleneck of all images (or mirrored images, ``flip``), computed once."""
+        Features of a fixed backbone always fit. Maps must fit into `CACHED_BYTES`; several processes do not exchange
+        them.
+        """
         if self.whole is not None:
-            return self.whole.trunk_features(view)[self.rows.to(self.runtime.device)]
-        if view not in self._trunk:
-            trunk = self.network.extractor.without_bottleneck()
-            self._trunk[view] = extract_features(trunk, self.data.images, self.runtime, self._draw(view))
-            self._check_finite(self._trunk[view])
-        return self._trunk[view]
+            return self.whole.caches_frozen
+        extractor, runtime = self.network.extractor, self.runtime
+        if extractor.fixed or not extractor.has_frozen:
+            return extractor.fixed and self.augmentation.only_flips
+        if not (self.augmentation.only_flips and runtime.processes.alone):
+            return False
+        one = extractor.frozen(unchanged().read(self.data.images, torch.zeros(1, dtype=torch.long), runtime.device))
+        return 2 * len(self.data) * one.numel() * one.element_size() <= CACHED_BYTES
 
-    def trunk_rows(self, rows: Tensor, flips: Tensor) -> Tensor:
-        """Cached features before the bottleneck of some images, mirrored where ``flips`` is true."""
+    def trunk_features(self) -> Tensor:
+        """Features before the bottleneck of all images."""
         if self.whole is not None:
-            return self.whole.trunk_rows(self.rows[rows], flips)
-        plain = self.trunk_features()
-        if not self.augmentation.flip:
-            return plain[rows]
-        return torch.where(flips.to(plain.device)[:, None], self.trunk_features("flip")[rows], plain[rows])
+            return self.whole.trunk_features()[self.rows.to(self.runtime.device)]
+        if self.caches_frozen and self.network.extractor.fixed:
+            return self.frozen_maps()
+        trunk = self.network.extractor.without_bottleneck()
+        features = extract_features(trunk, self.data.images, self.runtime)
+        self._check_finite(features)
+        return features
 
-    def _trunk_view(self, view: str | int) -> Tensor:
-        if not isinstance(view, int):
-            return self.trunk_features(view)
-        draw = self._draw(view)
-        assert draw is not None
-        counts = [stop - start for start, stop in feature_batches(self.data.images)]
-        return self.trunk_rows(torch.arange(len(self.data)), torch.cat([draw(count).flips(count) for count in counts]))
+    def frozen_maps(self, view: str = "test") -> Tensor:
+        """The output of the frozen layers for all images (or mirrored images, ``flip``), computed once.
+
+        Of a fixed backbone these are the features before the bottleneck.
+        """
+        if view not in self._frozen:
+            extractor, images, runtime = self.network.extractor, self.data.images, self.runtime
+            if extractor.fixed:
+                maps = extract_features(extractor.without_bottleneck(), images, runtime, self._draw(view))
+            else:
+                found = features_by_batch(extractor, images, runtime, self._draw(view), layers=extractor.frozen)
+                maps = torch.cat([rows for _, rows in found])
+            self._check_finite(maps)
+            self._frozen[view] = maps
+        return self._frozen[view]
+
+    def frozen_rows(self, rows: Tensor, flips: Tensor) -> Tensor:
+        """Cached output of the frozen layers for some images, mirrored where ``flips`` is true."""
+        if self.whole is not None:
+            return self.whole.frozen_rows(self.rows[rows], flips)
+        plain = self.frozen_maps()
+        maps = plain[rows.to(plain.device)]
+        if self.augmentation.flip:
+            maps[flips.to(plain.device)] = self.frozen_maps("flip")[rows[flips].to(plain.device)]
+        return maps.contiguous(memory_format=self.runtime.memory_format) if maps.ndim == 4 else maps
+
+    def _learned(self, extractor: Extractor, view: str | int) -> Tensor:
+        """Features of a view under a network, from the cached output of the frozen layers."""
+        batches = feature_batches(self.data.images)
+        draw = None if view in ("test", "flip") else self._draw(view)
+        was_training = extractor.training
+        extractor.eval()
+        parts = []
+        for start, stop in batches:
+            count = stop - start
+            flips = torch.full((count,), view == "flip") if draw is None else draw(count).flips(count)
+            with torch.no_grad():
+                parts.append(extractor.learned(self.frozen_rows(torch.arange(start, stop), flips)))
+        extractor.train(was_training)
+        return torch.cat(parts)
 
     def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Positions and features for prediction, batch by batch; see `features_by_batch`."""
@@ -267,7 +308,7 @@ class CurrentTask:
     def part(self, rows: Tensor) -> CurrentTask:
         """The task with only some of its images; features are those of the whole task, computed once."""
         data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
-        return replace(self, data=data, whole=self, rows=rows, _features={}, _trunk={})
+        return replace(self, data=data, whole=self, rows=rows, _features={}, _frozen={})
 
     def others(self) -> CurrentTask:
         """The images of the task that are not in this part of it."""
@@ -295,8 +336,6 @@ class CurrentTask:
     def clear_features(self) -> None:
         """Clear cached features, after the network has changed."""
         self._features.clear()
-        if not self.network.extractor.fixed:
-            self._trunk.clear()
         if self.whole is not None:
             self.whole.clear_features()
 

@@ -374,10 +374,10 @@ class Representation(Part):
             reparameterisation = self.reparameterisation.start(now)
             terms = {name: term.start(now, memory, now.term_states.get(name)) for name, term in self.terms.items()}
             copies = self.label_augmentation.copies(now.first)
-            cached = now.caches_trunk and copies == 1
+            cached = now.caches_frozen and copies == 1
             objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe, cached)
             now.runtime.place(objective.parts)
-        read = now.trunk_rows if cached else None
+        read = now.frozen_rows if cached else None
         batch_size = max(1, recipe.batch_size // copies)
         batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last, read)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
