@@ -3,12 +3,13 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
-import sys
 import tarfile
-import types
+import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from rich.console import Console
 
 from adagauss.data import dataset
-from adagauss.data import download as fetching
 from adagauss.data.dataset import dataset_info, datasets
 from adagauss.data.download import extract, fetch
 from adagauss.errors import ConfigError, DataError
@@ -39,66 +39,76 @@ def zip_of(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], unpack_into: str | None = "") -> None:
-    downloads = {f"https://example.org/{file.name}": hashlib.md5(file.read_bytes()).hexdigest() for file in files}
+class Server:
+    """Serves the files of a folder over HTTP, until it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        class Quiet(SimpleHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.folder = folder
+        self._web = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+        threading.Thread(target=self._web.serve_forever, args=(0.02,), daemon=True).start()
+
+    def url(self, file: Path) -> str:
+        return f"http://127.0.0.1:{self._web.server_port}/{file.name}"
+
+    def stop(self) -> None:
+        self._web.shutdown()
+        self._web.server_close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "server").mkdir()
+    found = Server(tmp_path / "server")
+    yield found
+    found.stop()
+
+
+def register(monkeypatch: pytest.MonkeyPatch, server: Server, files: list[Path], unpack_into: str | None = "") -> None:
+    downloads = {server.url(file): hashlib.md5(file.read_bytes()).hexdigest() for file in files}
     toy = replace(dataset_info("cifar100"), name="toy", folder="toy", downloads=downloads, unpack_into=unpack_into)
     monkeypatch.setitem(dataset._DATASETS._entries, "toy", (toy, "tests", "toy"))
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands in for the network."""
-    folder = tmp_path / "server"
-    folder.mkdir()
-    monkeypatch.setattr(fetching, "retrieve", lambda url, md5, file, _: shutil.copy(folder / file.name, file))
-    return folder
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """A function that takes the network away."""
-
-    def fail(*_: object) -> None:
-        raise ConnectionError("no network")
-
-    return lambda: monkeypatch.setattr(fetching, "retrieve", fail)
-
-
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
 def test_fetch_extracts_once_downloaded(
-    tmp_path: Path, server: Path, offline: Callable[[], None], monkeypatch: pytest.MonkeyPatch, pack: Any
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, pack: Any
 ) -> None:
-    archive = pack(server / "toy.archive", {"toy/a.txt": b"a", "toy/deep/b.txt": b"b"})
-    register(monkeypatch, [archive])
+    archive = pack(server.folder / "toy.archive", {"toy/a.txt": b"a", "toy/deep/b.txt": b"b"})
+    register(monkeypatch, server, [archive])
     root = tmp_path / "data"
     assert fetch("toy", root) == root
     assert (root / "toy" / "deep" / "b.txt").read_bytes() == b"b"
     (root / "toy" / "a.txt").unlink()
     (root / "toy" / "own.txt").write_text("mine", encoding="utf-8")
-    offline()
+    server.stop()
     fetch("toy", root)  # mends what is missing from the archive kept
     assert (root / "toy" / "a.txt").read_bytes() == b"a"
     assert (root / "toy" / "own.txt").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in root.iterdir()) == ["downloads", "toy"]
 
 
-def test_plain_files_go_to_their_folder(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one.gz", "two.gz"):
-        (server / name).write_bytes(name.encode())
-    register(monkeypatch, [server / "one.gz", server / "two.gz"], unpack_into=None)
+def test_plain_files_go_to_their_folder(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [server.folder / name for name in ("one.gz", "two.gz")]
+    for file in files:
+        file.write_bytes(file.name.encode())
+    register(monkeypatch, server, files, unpack_into=None)
     folder = fetch("toy", tmp_path / "data")
     assert sorted(path.name for path in folder.iterdir()) == ["one.gz", "two.gz"]
 
 
 def test_offline_says_what_to_put_where_and_takes_it(
-    tmp_path: Path, offline: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = zip_of(tmp_path / "toy.zip", {"toy/a.txt": b"a"})
-    register(monkeypatch, [archive])
-    offline()
+    register(monkeypatch, server, [archive])
+    server.stop()
     root = tmp_path / "data"
     place = root / "downloads" / "toy.zip"
-    with pytest.raises(DataError, match=r"https://example\.org/toy\.zip could not be downloaded") as raised:
+    with pytest.raises(DataError, match=r"http://.*/toy\.zip could not be downloaded") as raised:
         fetch("toy", root)
     assert str(place) in str(raised.value)
     place.write_bytes(b"half a file")
@@ -109,12 +119,15 @@ def test_offline_says_what_to_put_where_and_takes_it(
     assert (root / "toy" / "a.txt").exists()
 
 
-def test_a_file_with_another_checksum_is_refused(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = zip_of(server / "toy.zip", {"toy/a.txt": b"a"})
-    register(monkeypatch, [archive])
+def test_a_file_with_another_checksum_is_refused(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = zip_of(server.folder / "toy.zip", {"toy/a.txt": b"a"})
+    register(monkeypatch, server, [archive])
     zip_of(archive, {"toy/a.txt": b"changed"})
-    with pytest.raises(DataError, match="not the official one"):
+    with pytest.raises(DataError, match=r"could not be downloaded \(MD5 hash .* does not match"):
         fetch("toy", tmp_path / "data")
+    assert not list((tmp_path / "data" / "downloads").iterdir())
     assert not (tmp_path / "data" / "toy").exists()
 
 
@@ -180,56 +193,28 @@ def test_the_table_of_sources_is_sound() -> None:
             assert not url.endswith("/")
 
 
-def test_pooch_is_given_address_checksum_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[dict[str, Any]] = []
-
-    def retrieve(url: str, **settings: Any) -> None:
-        bar = settings["downloader"]
-        bar.total = 10_000_000
-        bar.update(4_000_000)
-        bar.reset()
-        bar.update(10_000_000)
-        bar.close()
-        calls.append({"url": url, **settings})
-
-    pooch = types.SimpleNamespace(retrieve=retrieve, HTTPDownloader=lambda progressbar, **_: progressbar)
-    monkeypatch.setitem(sys.modules, "pooch", pooch)
-    url = "https://example.org/a.zip"
+def test_progress_counts_every_byte_once(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = zip_of(server.folder / "toy.zip", {"toy/a.bin": bytes(4 * 10**6)})
+    register(monkeypatch, server, [archive])
     lines = io.StringIO()
     ticks = iter(range(0, 1000, 10))
-    fetching.retrieve(url, "00", tmp_path / "a.zip", LineReporter(Console(file=lines), lambda: float(next(ticks))))
-    assert lines.getvalue() == "a.zip, MB: 4/10\n", "what pooch counts a second time is not shown"
-    (call,) = calls
-    assert (call["url"], call["known_hash"]) == (url, "md5:00")
-    assert Path(call["path"]) / call["fname"] == tmp_path / "a.zip"
+    fetch("toy", tmp_path / "data", reporter=LineReporter(Console(file=lines), lambda: float(next(ticks))))
+    shown = lines.getvalue().splitlines()
+    assert shown[0] == "toy.zip, MB: 1/4"
+    assert shown[-1] == "toy.zip, MB: 4/4"
+    assert len(shown) == 4
 
 
-def test_pooch_downloads_over_http(tmp_path: Path) -> None:
-    import functools
-    import http.server
-    import threading
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = tmp_path / "server"
-    server.mkdir()
-    content = b"content" * 1000
-    (server / "a.bin").write_bytes(content)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(server))) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{web.server_port}/a.bin"
-        fetching.retrieve(url, hashlib.md5(content).hexdigest(), tmp_path / "a.bin")
-        web.shutdown()
-    assert (tmp_path / "a.bin").read_bytes() == content
-
-
-def test_a_failed_fetch_leaves_no_empty_dataset_behind(tmp_path: Path, offline: Callable[[], None]) -> None:
-    offline()
+def test_a_failed_fetch_leaves_no_empty_dataset_behind(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = server.folder / "one.gz"
+    file.write_bytes(b"1")
+    register(monkeypatch, server, [file], unpack_into=None)
+    server.stop()
     with pytest.raises(DataError, match="could not be downloaded"):
-        fetch("mnist", tmp_path)
-    assert not (tmp_path / "mnist").exists()
+        fetch("toy", tmp_path)
+    assert not (tmp_path / "toy").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Nothing is written outside the target folder, and no incomplete extraction is le
 from __future__ import annotations
 
 import gzip
-import hashlib
 import logging
 import shutil
 import tarfile
@@ -35,7 +34,8 @@ def fetch(name: str, root: Path, *, reporter: Reporter | None = None) -> Path:
     info = dataset_info(name)
     if not info.downloads:
         raise DataError(f"{name} cannot be downloaded from here. {how_to_get(info)}")
-    files = [_obtain(name, url, md5, root / DOWNLOAD_FOLDER, reporter) for url, md5 in info.downloads.items()]
+    bars, archives = reporter or Reporter(), root / DOWNLOAD_FOLDER
+    files = [_obtain(name, url, md5, archives, bars) for url, md5 in info.downloads.items()]
     folder = root / (info.folder if info.unpack_into is None else info.unpack_into)
     for file in files:
         if info.unpack_into is None:
@@ -47,38 +47,24 @@ def fetch(name: str, root: Path, *, reporter: Reporter | None = None) -> Path:
     return folder
 
 
-def _obtain(name: str, url: str, md5: str, folder: Path, reporter: Reporter | None) -> Path:
-    """The path of an official file, downloaded if it is not there."""
+def _obtain(name: str, url: str, md5: str, folder: Path, reporter: Reporter) -> Path:
+    """The path of an official file; pooch downloads it unless a file with its checksum is there."""
+    import pooch
+
     file = folder / url.rsplit("/", 1)[1]
-    if file.is_file() and _md5(file) == md5:
-        return file
-    unsound = " The file that is there now is another file or incomplete." if file.exists() else ""
-    folder.mkdir(parents=True, exist_ok=True)
+    there = file.exists()
     try:
-        retrieve(url, md5, file, reporter)
+        with ExitStack() as stack:
+            bar = _DownloadBar(file.name, reporter, stack)
+            downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**20)
+            pooch.retrieve(url, f"md5:{md5}", file.name, folder, downloader=downloader)
     except Exception as error:  # no network, a moved address, a wrong checksum: all have the same remedy
+        unsound = " The file that is there now is another file or incomplete." if there else ""
         raise DataError(
             f"{name}: {url} could not be downloaded ({error}). Download it in another way, put it at {file}, and run "
             f"`adagauss list datasets --fetch {name}` again.{unsound}"
         ) from error
-    if not file.is_file() or _md5(file) != md5:
-        raise DataError(f"{name}: the file from {url} is not the official one ({file})")
     return file
-
-
-def _md5(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "md5").hexdigest()
-
-
-def retrieve(url: str, md5: str, file: Path, reporter: Reporter | None = None) -> None:
-    """Download one file and check it."""
-    import pooch
-
-    with ExitStack() as stack:
-        bar = _DownloadBar(file.name, reporter or Reporter(), stack)
-        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**20)
-        pooch.retrieve(url, known_hash=f"md5:{md5}", fname=file.name, path=file.parent, downloader=downloader)
 
 
 class _DownloadBar:
