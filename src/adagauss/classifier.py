@@ -124,8 +124,6 @@ class IncrementalClassifier:
     """
 
     learner_: Learner
-    skip_option = "skip_bad=True"
-    """The option that errors about unreadable images suggest; the command line has its own."""
 
     def __init__(
         self,
@@ -464,7 +462,6 @@ class IncrementalClassifier:
             shape,
             size,
             skip_bad=self.skip_bad,
-            skip_option=self.skip_option,
             reporter=self._reporter(),
             resize_mode="crop" if learner is None else learner.resize_mode,
         )

@@ -151,7 +151,7 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_an_idx_file_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    monkeypatch.setattr(mnist, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(mnist, "MAX_BYTES", 10_000)
     content = idx(np.zeros((100, 28, 28), dtype=np.uint8))
     (tmp_path / "mnist").mkdir()
     file = tmp_path / "mnist" / f"train-images-idx3-ubyte{suffix}"

@@ -17,7 +17,7 @@ from adagauss.core.learn import Learner
 from adagauss.data import fingerprint as module
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprint
-from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelScale, merge_pixel_scales, pixel_scale
+from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelRange, merge_pixel_ranges, pixel_range
 from adagauss.methods import make_method
 from adagauss.utils.files import open_regular
 
@@ -123,8 +123,8 @@ def test_images_of_other_kinds_are_told_apart() -> None:
     assert line(Computed(3)) == line(Computed(3)) != line(Computed(4))
 
 
-def scale_of(pixels: Any) -> PixelScale:
-    return pixel_scale(ArrayImages(np.asarray(pixels)))
+def scale_of(pixels: Any) -> PixelRange:
+    return pixel_range(ArrayImages(np.asarray(pixels)))
 
 
 PHOTOS = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
@@ -137,17 +137,17 @@ PHOTOS = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8
 )
 def test_pixels_on_another_scale_are_noticed_both_ways(pixels: Any) -> None:
     with pytest.warns(UserWarning, match="they seem to be on another scale"):
-        merge_pixel_scales(scale_of(PHOTOS), scale_of(pixels))
+        merge_pixel_ranges(scale_of(PHOTOS), scale_of(pixels))
     with pytest.warns(UserWarning, match="earlier images seem"):
-        assert merge_pixel_scales(scale_of(pixels), scale_of(PHOTOS)).high == 255
+        assert merge_pixel_ranges(scale_of(pixels), scale_of(PHOTOS))[1] == 255
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("pixels", [PHOTOS, PHOTOS / 255, PHOTOS // 3, PHOTOS[:1], np.full_like(PHOTOS, 40)])
 def test_pixels_on_the_same_scale_give_no_warning(pixels: Any) -> None:
-    merge_pixel_scales(scale_of(PHOTOS), scale_of(pixels))
-    merge_pixel_scales(scale_of(pixels), scale_of(PHOTOS))
-    merge_pixel_scales(PixelScale(0, 0), PixelScale(0, 0))
+    merge_pixel_ranges(scale_of(PHOTOS), scale_of(pixels))
+    merge_pixel_ranges(scale_of(pixels), scale_of(PHOTOS))
+    merge_pixel_ranges((0, 0), (0, 0))
 
 
 def part_of(pixels: Any, label: str) -> LabelledImages:

@@ -34,11 +34,11 @@ from adagauss.data.folders import PHOTO_SIZE, map_collecting_errors, some_named
 from adagauss.data.images import (
     ArrayImages,
     Label,
-    PixelScale,
+    PixelRange,
     check_labels_exact,
     evenly_spaced,
-    merge_pixel_scales,
-    pixel_scale,
+    merge_pixel_ranges,
+    pixel_range,
 )
 from adagauss.data.inputs import check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
@@ -89,7 +89,7 @@ class MomentBatch:
     shown: Tensor = field(default_factory=lambda: torch.zeros(0))
     """(K, width) features of the images with these keys, and their ``targets`` among the labels."""
     targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    scale: PixelScale | None = None
+    scale: PixelRange | None = None
     shards: Finished = field(default_factory=dict)
     """The shards that hold these images."""
 
@@ -110,7 +110,7 @@ class MomentBatch:
         columns = self._columns(other.labels)
         self.sums.merge_(other.sums, columns)
         self._select(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
-        self.scale = merge_pixel_scales(self.scale, other.scale) if other.scale else self.scale
+        self.scale = merge_pixel_ranges(self.scale, other.scale) if other.scale else self.scale
         self.shards |= other.shards
         return self
 
@@ -181,7 +181,7 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
     if problem := same_features_warning(after, task):
         logger.warning("%s", problem)
     if part.scale is not None:
-        learner.scale = merge_pixel_scales(learner.scale, part.scale)
+        learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
 def empty_batch(learner: Learner) -> MomentBatch:
@@ -218,7 +218,7 @@ def sum_shard(
                 features = expanded(learner.features(images))
                 order = torch.tensor([int.from_bytes(keys[row][:8], "big") >> (64 - KEY_BITS) for row in good])
                 part.add_(features, [batch[row].label for row in good], order)
-                part.scale = merge_pixel_scales(part.scale, pixel_scale(images, BATCH))
+                part.scale = merge_pixel_ranges(part.scale, pixel_range(images, BATCH))
             if bad and not skip_bad:
                 named = "; ".join(f"{name} ({reason})" for name, reason in list(bad.items())[:5])
                 raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")

@@ -51,7 +51,6 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
 
         path = RunFolder(path).last_checkpoint()
     model = IncrementalClassifier.load(path)
-    model.skip_option = "--skip-bad"
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 
@@ -300,7 +299,7 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
     if (reference := given["features_from"]) is not None:
         _refuse(context, SETTING, f"the new model takes the settings of {reference}: omit {{}}")
         return open_model(reference, **reading).empty_like()
-    classifier = IncrementalClassifier(
+    return IncrementalClassifier(
         # The default by its name, so that the file records it.
         given["method"] or (default_method() if given["effort"] == "good" else None),
         effort=given["effort"],
@@ -311,8 +310,6 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
         device=given["device"],
         verbose=not given["quiet"],
     )
-    classifier.skip_option = "--skip-bad"
-    return classifier
 
 
 def _refuse(context: typer.Context, names: set[str], message: str) -> None:

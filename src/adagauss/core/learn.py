@@ -29,11 +29,11 @@ from adagauss.data.images import (
     Images,
     Label,
     LabelledImages,
-    PixelScale,
+    PixelRange,
     check_labels_exact,
     evenly_spaced,
-    merge_pixel_scales,
-    pixel_scale,
+    merge_pixel_ranges,
+    pixel_range,
 )
 from adagauss.errors import CheckpointError, DataError, UnsupportedError
 from adagauss.methods import Method
@@ -208,7 +208,7 @@ class Learner(ClassEdits):
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
         self.state = LearnerState(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
-        self.scale: PixelScale | None = None
+        self.scale: PixelRange | None = None
         self.resize_mode: ResizeMode = "crop"
         """How images of other proportions become images of ``shape``; see `adagauss.data.decode.fitted`."""
         self.about: dict[str, Any] = {}
@@ -259,7 +259,7 @@ class Learner(ClassEdits):
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        scale = merge_pixel_scales(self.scale, pixel_scale(data.images))
+        scale = merge_pixel_ranges(self.scale, pixel_range(data.images))
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale
@@ -314,7 +314,7 @@ class Learner(ClassEdits):
             "input": state.network.extractor.input_facts(),
             "seed": self.runtime.seed,
             "resize_mode": self.resize_mode,
-            "scale": self.scale and (self.scale.low, self.scale.high),
+            "scale": self.scale,
             "about": dict(about if about is not None else self.about),
         }
         tensors = state.state_dict()
@@ -342,7 +342,7 @@ class Learner(ClassEdits):
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
         require_bounded(_of_parts(tensors), Path(path))
-        learner.scale = facts.scale and PixelScale(*facts.scale)
+        learner.scale = facts.scale
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
 

@@ -68,7 +68,7 @@ def file_dataset(
     side, budget = options.size or size, options.cache_bytes
     parts: list[LabelledImages] = []
     for part, files in (("training", train), ("test", test)):
-        _need_every_class(f"{{}} of {{}} classes have no {part} images in its files", classes, files)
+        _check_every_class(classes, files, f"{part} images in its files")
         images = FileImages(
             [path for path, _ in files],
             side,
@@ -79,16 +79,18 @@ def file_dataset(
             margin=margin,
         )
         files = [files[position] for position in images.kept.tolist()]
-        _need_every_class(f"{{}} of {{}} classes have no {part} images after bad ones were skipped", classes, files)
+        _check_every_class(classes, files, f"{part} images after bad ones were skipped")
         budget -= images.nbytes if images.in_memory else 0
         targets = torch.tensor([target for _, target in files], dtype=torch.long)
         parts.append(LabelledImages(images, targets, tuple(classes)))
     return Dataset(name, parts[0], parts[1], mean, std)
 
 
-def _need_every_class(message: str, classes: Sequence[Label], files: Files) -> None:
+def _check_every_class(classes: Sequence[Label], files: Files, what: str) -> None:
     if absent := sorted({*range(len(classes))} - {target for _, target in files}):
-        raise DataError(f"{message.format(len(absent), len(classes))}, the first being {classes[absent[0]]!r}")
+        raise DataError(
+            f"{len(absent)} of {len(classes)} classes have no {what}, the first being {classes[absent[0]]!r}"
+        )
 
 
 def require(path: Path) -> Path:
@@ -139,7 +141,7 @@ def images_in(folder: Path) -> list[Path]:
     """All image files in a folder and below, sorted by path; warn about images of unsupported formats."""
     files = image_files(require(folder), IMAGE_SUFFIXES | UNSUPPORTED_SUFFIXES)
     found = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
-    others = Counter(path.suffix.lower() for path in files) - Counter(path.suffix.lower() for path in found)
+    others = Counter(suffix for path in files if (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES)
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     advice = "convert them to JPEG or PNG"
     if not HEIC_SUFFIXES.isdisjoint(others):
@@ -244,8 +246,8 @@ class FileImages:
     With ``margin``, whole pictures are kept, with a shorter side of 8/7 ``size`` (256 for 224): an image is the centre
     of that, and random crops are cut from all of it.
 
-    Files that cannot be decoded raise a `DataError`, which names ``skip_option``, or are skipped with ``skip_bad``:
-    one warning is logged, and `kept` holds which of ``paths`` remain.
+    Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad``: one warning is logged, and
+    `kept` holds which of ``paths`` remain.
     """
 
     def __init__(
@@ -256,7 +258,6 @@ class FileImages:
         channels: int = 3,
         cache_bytes: int = CACHE_BYTES,
         skip_bad: bool = False,
-        skip_option: str = "--skip-bad",
         reporter: Reporter | None = None,
         resize_mode: ResizeMode = "crop",
         margin: bool = False,
@@ -268,7 +269,7 @@ class FileImages:
         pixel_limit()  # a wrong limit is one error, not one of every image
         self.shape = (channels, size, size)
         self.paths = list(paths)
-        self._margin, self._mode, self._skip_option = margin, resize_mode, skip_option
+        self._margin, self._mode = margin, resize_mode
         self._side = round(size * WHOLE_SIDE) if margin else size
         # Whole photographs are mostly 4:3 or 3:2.
         self.nbytes = int(len(paths) * channels * self._side**2 * (1.5 if margin else 1))
@@ -285,7 +286,7 @@ class FileImages:
             with reporter.progress("checking images", count) as advance:
                 # Reading a header holds the GIL: more threads would only block each other.
                 bad = map_collecting_errors(lambda row: image_size(self.paths[row]), count, 1, advance)
-        kept = usable(bad, count, lambda row: str(self.paths[row]), skip_option if not skip_bad else None)
+        kept = usable(bad, count, lambda row: str(self.paths[row]), skip_bad)
         self._pixels = [pixels[row] for row in kept] if self.in_memory else None
         self.kept = torch.tensor(kept)
         """Positions of the usable images among the given paths."""
@@ -295,26 +296,19 @@ class FileImages:
         return len(self.paths)
 
     def batch(self, indices: Tensor) -> Tensor:
+        if self._margin:
+            return self._cut(indices, _central_squares)
         pixels = self._read(indices.tolist())
-        if not self._margin:
-            return torch.from_numpy(np.stack(pixels) if pixels else np.empty((0, *self.shape), np.uint8))
-        sides = [round(min(one.shape[1:]) / WHOLE_SIDE) for one in pixels]
-        boxes = [
-            [round((one.shape[1] - side) / 2), round((one.shape[2] - side) / 2), side, side]
-            for one, side in zip(pixels, sides, strict=True)
-        ]
-        return self._cut(pixels, boxes)
+        return torch.from_numpy(np.stack(pixels) if pixels else np.empty((0, *self.shape), np.uint8))
 
     def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
         """Boxes of the whole pictures as images, if these are kept: ``boxes_of`` maps heights and widths to boxes."""
-        if not self._margin:
-            return None
-        pixels = self._read(indices.tolist())
-        sizes = torch.tensor([one.shape[1:] for one in pixels]).view(-1, 2)
-        return self._cut(pixels, boxes_of(sizes).tolist())
+        return self._cut(indices, boxes_of) if self._margin else None
 
-    def _cut(self, pictures: Sequence[Pixels], boxes: Sequence[Sequence[int]]) -> Tensor:
-        """The boxes (top, left, height, width) of pictures, resized to squares."""
+    def _cut(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Boxes (top, left, height, width) of whole pictures, resized to squares."""
+        pictures = self._read(indices.tolist())
+        boxes = boxes_of(torch.tensor([one.shape[1:] for one in pictures]).view(-1, 2)).tolist()
         found = np.empty((len(pictures), *self.shape), dtype=np.uint8)
         for row, (pixels, (top, left, height, width)) in enumerate(zip(pictures, boxes, strict=True)):
             box = as_picture(pixels[:, top : top + height, left : left + width])
@@ -325,7 +319,7 @@ class FileImages:
         if self._pixels is not None:
             return [self._pixels[row] for row in rows]
         pixels, bad = self._decode(rows)
-        usable(bad, len(rows), lambda row: str(self.paths[rows[row]]), self._skip_option)
+        usable(bad, len(rows), lambda row: str(self.paths[rows[row]]), skip_bad=False)
         return pixels
 
     def _decode(
@@ -343,18 +337,24 @@ class FileImages:
         return pixels, map_collecting_errors(decode, len(rows), WORKERS, advance)
 
 
-def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], option: str | None = None) -> list[int]:
-    """The positions of the usable ones of ``count`` images, with one warning that names the bad ones.
+def _central_squares(sizes: Tensor) -> Tensor:
+    """The boxes of the images within whole pictures of these heights and widths (N, 2); see `FileImages`."""
+    sides = (sizes.double().amin(1, keepdim=True) / WHOLE_SIDE).round()
+    return torch.cat([((sizes - sides) / 2).round(), sides, sides], dim=1).long()
 
-    ``bad`` are the reasons by position. With the name of an ``option`` that skips bad images, they are an error.
+
+def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], skip_bad: bool) -> list[int]:
+    """The positions of the usable ones of ``count`` images; ``bad`` maps the positions of the others to the reasons.
+
+    One warning names the bad images; without ``skip_bad``, they are an error.
     """
     if not bad:
         return list(range(count))
     named = some_named(bad, name)
-    if option is not None:
+    if not skip_bad:
         raise DataError(
             f"{len(bad)} of {count} images cannot be decoded: {named}. Repair or remove them, or skip them with "
-            f"{option}."
+            "--skip-bad (in Python, skip_bad=True)."
         )
     if len(bad) == count:
         raise DataError(f"none of {count} images can be decoded: {named}")
@@ -388,13 +388,10 @@ def map_collecting_errors(
 
     # Several indices per submitted task: submitting one costs as much as decoding a small image.
     tasks = [range(first, min(first + 16, count)) for first in range(0, count, 16)]
-    pool = ThreadPoolExecutor(workers) if workers > 1 else None
+    pool = ThreadPoolExecutor(workers)
     try:
-        for indices, _ in zip(
-            tasks, (pool.map if pool else map)(lambda task: [*map(attempt, task)], tasks), strict=True
-        ):
-            advance(step=len(indices))
+        for results in pool.map(lambda task: [*map(attempt, task)], tasks):
+            advance(step=len(results))
     finally:
-        if pool:
-            pool.shutdown(cancel_futures=True)  # an interrupted run must not wait for queued tasks
+        pool.shutdown(cancel_futures=True)  # an interrupted run must not wait for queued tasks
     return dict(sorted(failed.items()))

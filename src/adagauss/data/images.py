@@ -23,7 +23,7 @@ CACHE_BYTES = 4 * 2**30
 """Memory for decoded images; beyond it, images in files are decoded at every use."""
 EXACT_INTEGERS = 2**53
 """Up to here every whole number is a float."""
-NOTICED = 100
+CHECKED = 100
 """Images whose pixel range is checked before each task: files may have to be decoded for it."""
 ANOTHER_SCALE = 8
 """Ratio of the brightest pixels above which another scale is suspected."""
@@ -258,35 +258,32 @@ def evenly_spaced(count: int, most: int) -> Tensor:
     return torch.arange(most) * (count - 1) // max(1, most - 1)
 
 
-@dataclass(frozen=True)
-class PixelScale:
-    """The smallest and largest pixel value, within 0..255."""
-
-    low: int
-    high: int
+PixelRange = tuple[int, int]
+"""The smallest and largest pixel value, within 0..255."""
 
 
-def pixel_scale(images: Images, most: int = NOTICED) -> PixelScale:
-    """The pixel range of ``most`` evenly spaced images, or of all if there are fewer.
+def pixel_range(images: Images, most: int = CHECKED) -> PixelRange:
+    """The smallest and largest pixel of ``most`` evenly spaced images, or of all if there are fewer.
 
-    >>> pixel_scale(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
-    PixelScale(low=0, high=200)
+    >>> pixel_range(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
+    (0, 200)
     """
     pixels = images.batch(evenly_spaced(len(images), most))
-    return PixelScale(int(pixels.min()), int(pixels.max()))
+    return int(pixels.min()), int(pixels.max())
 
 
-def merge_pixel_scales(before: PixelScale | None, now: PixelScale) -> PixelScale:
+def merge_pixel_ranges(before: PixelRange | None, now: PixelRange) -> PixelRange:
     """The pixel range of all tasks, with that of one more; warns if this one seems to be on another scale."""
     if before is None:
         return now
-    low, high = sorted((before.high, now.high))
+    darkest, earlier, brightest = min(before[0], now[0]), before[1], now[1]
+    low, high = sorted((earlier, brightest))
     if high >= ANOTHER_SCALE * max(1, low):
-        darker = "they seem" if now.high < before.high else "earlier images seem"
+        darker = "they seem" if brightest < earlier else "earlier images seem"
         warnings.warn(
-            f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on "
+            f"the brightest pixel of these images is {brightest}, of earlier tasks {earlier}: {darker} to be on "
             "another scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or "
             "floats in 0..1",
             stacklevel=3,
         )
-    return PixelScale(min(before.low, now.low), max(before.high, now.high))
+    return darkest, high

@@ -25,6 +25,7 @@ import hashlib
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,8 +56,6 @@ GroupsLike = Sequence[Hashable] | npt.NDArray[Any] | Tensor | str | None
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int]
 
-GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
-"""Modes of PIL images without colour."""
 PHOTOGRAPHS = (str, os.PathLike, Image.Image)
 """Types of single images that are photographs rather than arrays."""
 MEASURED_FILES = 64
@@ -74,8 +73,6 @@ class ImageSpec:
     """Side in pixels for the first task; None: chosen from the images."""
     skip_bad: bool = False
     """Skip images that cannot be decoded, with one warning, instead of raising."""
-    skip_option: str = "skip_bad=True"
-    """The option that error messages suggest for this."""
     reporter: Reporter = field(default_factory=Reporter)
     resize_mode: ResizeMode = "crop"
     """How images of other proportions are resized; see `adagauss.data.decode.fitted`."""
@@ -263,7 +260,6 @@ def file_images(files: list[Path], names: Sequence[str], spec: ImageSpec) -> Nam
         height,
         channels=channels,
         skip_bad=spec.skip_bad,
-        skip_option=spec.skip_option,
         reporter=spec.reporter,
         resize_mode=spec.resize_mode,
     )
@@ -295,8 +291,7 @@ def class_folder_images(path: Path, spec: ImageSpec, groups: GroupsLike = None) 
     found = {folder: images_in(folder) for folder in folders}
     if example := nested_folder_example(found):
         logger.warning("%s: %s; such a folder is taken as one class", path, example)
-    members = {folder.name: files for folder, files in found.items()}
-    if duplicates := duplicates_across_classes(members):
+    if duplicates := duplicates_across_classes(found):
         one, other = (file.relative_to(path) for file in duplicates[0])
         more = f", as are {len(duplicates) - 1} more pairs" if len(duplicates) > 1 else ""
         logger.warning(
@@ -307,11 +302,11 @@ def class_folder_images(path: Path, spec: ImageSpec, groups: GroupsLike = None) 
             other,
             more,
         )
-    listed = [(file, target) for target, files in enumerate(members.values()) for file in files]
+    listed = [(file, target) for target, files in enumerate(found.values()) for file in files]
     names = [str(file.relative_to(folders[target])) for file, target in listed]
     read = file_images([file for file, _ in listed], names, spec)
     targets = torch.tensor([target for _, target in listed])[read.kept]
-    data = LabelledImages(read.images, targets, tuple(members), read.grouped(groups))
+    data = LabelledImages(read.images, targets, tuple(one.name for one in folders), read.grouped(groups))
     for label, count in zip(data.classes, data.counts().tolist(), strict=True):
         if not count:
             raise DataError(
@@ -332,20 +327,19 @@ def nested_folder_example(members: Mapping[Path, list[Path]]) -> str:
     return ""
 
 
-def duplicates_across_classes(members: Mapping[str, Iterable[Path]]) -> list[tuple[Path, Path]]:
+def duplicates_across_classes(members: Mapping[Path, Iterable[Path]]) -> list[tuple[Path, Path]]:
     """Find pairs of files of two classes with the same content; only files of one size are read."""
-    files = [(label, file) for label, paths in members.items() for file in paths if file.is_file()]
-    sizes = [file.stat().st_size for _, file in files]
-    classes: dict[int, set[str]] = {}
-    for (label, _), size in zip(files, sizes, strict=True):
-        classes.setdefault(size, set()).add(label)
-    first: dict[bytes, tuple[str, Path]] = {}
+    files = [
+        (file.stat().st_size, folder, file) for folder, paths in members.items() for file in paths if file.is_file()
+    ]
+    classes_of_size = Counter(size for size, _ in {(size, folder) for size, folder, _ in files})
+    first: dict[bytes, tuple[Path, Path]] = {}
     pairs = []
-    for (label, file), size in zip(files, sizes, strict=True):
-        if size and len(classes[size]) > 1:
+    for size, folder, file in files:
+        if size and classes_of_size[size] > 1:
             with suppress(OSError), open_regular(file) as opened:  # decoding reports the error
-                known, earlier = first.setdefault(hashlib.file_digest(opened, "sha256").digest(), (label, file))
-                if known != label:
+                known, earlier = first.setdefault(hashlib.file_digest(opened, "sha256").digest(), (folder, file))
+                if known != folder:
                     pairs.append((earlier, file))
     return pairs
 
@@ -382,7 +376,7 @@ def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance = ignore) -
         sizes.append((pixels.shape[1], pixels.shape[2]))
         found.append(of_shape(pixels, _shape_on_arrival(pixels, spec), spec.resize_mode))
         advance()
-    kept = usable(bad, position + 1, "image {}".format, None if spec.skip_bad else spec.skip_option)
+    kept = usable(bad, position + 1, "image {}".format, spec.skip_bad)
     channels, height, width = max(map(len, found)), *found[0].shape[1:]
     if spec.shape is None and spec.size is None and (len(set(sizes)) > 1 or max(sizes[0]) > PHOTO_SIZE):
         height = width = usual_side([min(size) for size in sizes])
@@ -403,7 +397,8 @@ def _shape_on_arrival(pixels: Tensor, spec: ImageSpec) -> Shape:
 
 
 def _picture_pixels(picture: Image.Image, spec: ImageSpec) -> Tensor:
-    turned = upright(picture, spec.shape[0] if spec.shape else 1 if picture.mode in GREY_MODES else 3)
+    grey = spec.shape[0] == 1 if spec.shape else Image.getmodebase(picture.mode) == "L"
+    turned = upright(picture, 1 if grey else 3)
     return torch.from_numpy(fitted(turned, turned.height, turned.width))
 
 

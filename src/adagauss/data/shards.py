@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,10 +22,10 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.registry import import_extra
 
-MOST_BYTES = 2**27
+MAX_BYTES = 2**27
 """An encoded image may take this much: more than the largest one that is decoded needs."""
-MOST_LABEL_BYTES = 2**16
-LONGEST_LABEL = 500
+MAX_LABEL_BYTES = 2**16
+MAX_LABEL_LENGTH = 500
 LABEL_KEYS = ("label", "cls", "class")
 """Where a JSON object may hold the label."""
 
@@ -64,7 +64,7 @@ def plain_label(value: object) -> Label:
         raise DataError(f"its label is {str(value)[:50]!r}: a label is text or a whole number")
     if isinstance(value, str):
         value = value.strip()
-        if not value or len(value) > LONGEST_LABEL or "\0" in value:
+        if not value or len(value) > MAX_LABEL_LENGTH or "\0" in value:
             raise DataError(f"its label {value[:50]!r} is empty or too long: the name of a class is needed")
     return normal_label(value)
 
@@ -85,7 +85,7 @@ def label_of_files(found: Mapping[str, bytes]) -> Label:
 
 PICTURES = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
 LABELS = ("cls", "txt", "json")
-MOST_HEADER = 2**20
+MAX_HEADER = 2**20
 """Bytes of the extended header of a member, which tarfile reads at once."""
 GZIP = b"\x1f\x8b"
 Bad = dict[str, str]
@@ -104,7 +104,7 @@ class _Member(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             reason = "it ends too early" if not buf else str(error)
             raise tarfile.ReadError(reason) from None
-        if not member.isreg() and member.size > MOST_HEADER:
+        if not member.isreg() and member.size > MAX_HEADER:
             raise tarfile.ReadError(f"a header of {member.size} bytes")
         return member
 
@@ -114,14 +114,15 @@ def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
     with open_regular(path) as file:
         mode: Literal["r|gz", "r|"] = "r|gz" if file.peek(2)[:2] == GZIP else "r|"
         with tarfile.open(fileobj=file, mode=mode, tarinfo=_Member) as tar:
-            for name, members in groupby(_members(tar), key=lambda member: member[0]):
+            for name, members in groupby(_members(tar), key=lambda member: _divided(member.name)[0]):
                 found = dict[str, bytes]()
-                for _, suffix, size, read in members:
-                    most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
-                    if size > most:
-                        bad[name] = f"its {suffix} file has {size} bytes, and at most {most} are read"
+                for member in members:
+                    suffix = _divided(member.name)[1]
+                    most = MAX_LABEL_BYTES if suffix in LABELS else MAX_BYTES
+                    if member.size > most:
+                        bad[name] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
                     else:
-                        found[suffix] = read()
+                        found[suffix] = _content(tar, member)
                 picture = next((found[suffix] for suffix in found if suffix in PICTURES), None)
                 if picture is None or name in bad:
                     continue  # texts without an image
@@ -131,21 +132,20 @@ def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
                     bad[name] = str(error)
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, str, int, Callable[[], bytes]]]:
-    """The images and labels of an archive: name of the sample, suffix, size, and a function that reads the content."""
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The images and labels of an archive."""
     for member in tar:
         tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
-        name, suffix = _divided(member.name)
+        if member.isreg() and _divided(member.name)[1] in PICTURES.union(LABELS):
+            yield member
 
-        def read(member: tarfile.TarInfo = member) -> bytes:
-            content = tar.extractfile(member)
-            found = content.read() if content is not None else b""
-            if len(found) != member.size:
-                raise tarfile.ReadError("it ends too early")
-            return found
 
-        if member.isreg() and (suffix in PICTURES or suffix in LABELS):
-            yield name, suffix, member.size, read
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(member)
+    content = stream.read() if stream is not None else b""
+    if len(content) != member.size:
+        raise tarfile.ReadError("it ends too early")
+    return content
 
 
 def _divided(name: str) -> tuple[str, str]:
@@ -193,8 +193,8 @@ def _row(name: str, image: Any, label: Any, names: object) -> Example:
     content = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(content, bytes):
         raise DataError("it has no bytes, only a path, which is not opened")
-    if len(content) > MOST_BYTES:
-        raise DataError(f"it has {len(content)} bytes, and at most {MOST_BYTES} are read")
+    if len(content) > MAX_BYTES:
+        raise DataError(f"it has {len(content)} bytes, and at most {MAX_BYTES} are read")
     if isinstance(names, list) and isinstance(label, int):
         if not 0 <= label < len(names):
             raise DataError(f"its label {label} has no name among {len(names)}")
@@ -262,9 +262,9 @@ class Shard:
             name = path.relative_to(self.path).as_posix()
             try:
                 with open_regular(path) as file:
-                    content = file.read(MOST_BYTES + 1)
-                if len(content) > MOST_BYTES:
-                    raise DataError(f"it has more than {MOST_BYTES} bytes")
+                    content = file.read(MAX_BYTES + 1)
+                if len(content) > MAX_BYTES:
+                    raise DataError(f"it has more than {MAX_BYTES} bytes")
             except (DataError, OSError) as error:
                 bad[name] = str(error)
                 continue

@@ -113,7 +113,6 @@ def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
 
 
 ICARL_SEED = 1993
-NAMES = ("natural", "icarl", "seeded", "per-run")
 
 
 def class_order(order: str | int | Sequence[int | str], classes: Sequence[Label], seed: int = 0) -> list[int]:
@@ -131,17 +130,13 @@ def class_order(order: str | int | Sequence[int | str], classes: Sequence[Label]
     [2, 1, 0]
     """
     count = len(classes)
+    seeds = {"icarl": ICARL_SEED, "seeded": seed, "per-run": seed}
+    if order == "natural":
+        return list(range(count))
     if isinstance(order, str):
-        if order.isdecimal():
-            order = int(order)
-        elif order == "natural":
-            return list(range(count))
-        elif order == "icarl":
-            order = ICARL_SEED
-        elif order in ("seeded", "per-run"):
-            order = seed
-        else:
-            raise unknown_name("class order", order, NAMES)
+        if order not in seeds and not order.isdecimal():
+            raise unknown_name("class order", order, ("natural", *seeds))
+        order = seeds[order] if order in seeds else int(order)
     if isinstance(order, int):
         if not 0 <= order < 2**32:
             raise ConfigError(f"the seed of a class order must lie in 0..{2**32 - 1}; got {order}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # commands read facts before they import torch, which takes s
 
 VERSION = 2
 MAX_HEADER = 16 * 2**20
-MOST_LISTS = 2**18
+MAX_LISTS = 2**18
 """Lists and mappings in a header: each takes thirty times the memory of the two bytes that make it."""
 LARGEST_FLOAT = 1e30
 LARGEST_COUNT = 2.0**53
@@ -60,7 +60,7 @@ def save_tensors(
         raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many")
     if _has_too_many_lists(header):
         raise CheckpointError(
-            f"{path} was not written: names and facts contain more than {MOST_LISTS} brackets or tasks, which cannot "
+            f"{path} was not written: names and facts contain more than {MAX_LISTS} brackets or tasks, which cannot "
             "be loaded. Use shorter class names or fewer tasks"
         )
 
@@ -141,7 +141,7 @@ def _damage_named(path: Path, kind: str) -> Iterator[None]:
 
 
 def _has_too_many_lists(header: bytes | bytearray) -> bool:
-    return header.count(b"[") + header.count(b"{") > MOST_LISTS
+    return header.count(b"[") + header.count(b"{") > MAX_LISTS
 
 
 def stored_digest(path: Path) -> str:

@@ -35,7 +35,7 @@ _MD5 = {
     "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
     "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 def _register(
@@ -93,7 +93,7 @@ def _batch(file: Path, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDAr
     rows, labels = content.get("data"), content.get(labels_key)
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
         labels = labels.tolist()
-    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < MOST_CLASSES for label in labels):
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < MAX_CLASSES for label in labels):
         raise _damaged(file, f"it does not hold a list of {labels_key!r}")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * 32 * 32):
         raise _damaged(file, f"it does not hold images of 3x32x32 with one of {labels_key!r} each")

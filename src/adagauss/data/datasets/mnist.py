@@ -20,7 +20,7 @@ from adagauss.utils.files import open_regular
 
 _FASHION = "T-shirt/top Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle_boot"
 FASHION_CLASSES = tuple(name.replace("_", " ") for name in _FASHION.split())
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
@@ -72,11 +72,11 @@ def _content(file: Path) -> bytes:
     try:
         with open_regular(file) as stream:
             # A compressed file may expand a thousandfold: no more is read than the largest of these files can hold.
-            content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
+            content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file} is damaged ({error})") from error
-    if len(content) > MOST_BYTES:
-        raise DataError(f"{file} is damaged: it holds more than {MOST_BYTES} bytes")
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{file} is damaged: it holds more than {MAX_BYTES} bytes")
     return content
 
 
