@@ -106,8 +106,8 @@ def test_images_in_memory_come_out_as_the_same_files_do(tmp_path: Path) -> None:
         paths.append(tmp_path / f"{number}.png")
         Image.fromarray(RNG.integers(0, 256, (*size, 3), dtype=np.uint8)).save(paths[-1])
     pictures = [Image.open(path) for path in paths]
-    for shape in ((3, 10, 10), (1, 10, 10), (3, 50, 50)):
-        of_files = np.stack([decode_image(path, shape[1], shape[0]) for path in paths])
+    for shape in ((3, 10, 10), (1, 10, 10), (3, 50, 50), (3, 10, 20)):
+        of_files = np.stack([decode_image(path, shape[1:], shape[0]) for path in paths])
         wanted = ImageSpec(shape=shape)
         for given in (paths, pictures, [np.asarray(picture) for picture in pictures], tmp_path):
             np.testing.assert_array_equal(pixels(read_images(given, wanted).images), of_files)

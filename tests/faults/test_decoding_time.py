@@ -39,15 +39,15 @@ def stored(kind: str, width: int = 40, height: int = 30, **options: bool) -> byt
 
 
 @pytest.mark.parametrize("kind", ["PPM", "TIFF", "BMP"])
-@pytest.mark.parametrize("mode", ["crop", "pad", None])
+@pytest.mark.parametrize(("size", "mode"), [(16, "crop"), ((8, 16), "pad"), (16, None)])
 def test_decoding_in_a_child_process_equals_decoding_here(
-    children: list[object], tmp_path: Path, kind: str, mode: decode.ResizeMode | None
+    children: list[object], tmp_path: Path, kind: str, size: decode.Size, mode: decode.ResizeMode | None
 ) -> None:
     (tmp_path / "a").write_bytes(stored(kind))
-    expected = decode_image(stored("PNG"), 16, mode=mode)
+    expected = decode_image(stored("PNG"), size, mode=mode)
     assert children == []
     for source in (tmp_path / "a", stored(kind), bytearray(stored(kind))):
-        np.testing.assert_array_equal(decode_image(source, 16, mode=mode), expected)
+        np.testing.assert_array_equal(decode_image(source, size, mode=mode), expected)
     assert len(children) == 1
 
 

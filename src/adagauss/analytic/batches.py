@@ -30,7 +30,7 @@ from adagauss.core.learner_state import LearnerState, add_tasks
 from adagauss.core.state import as_state
 from adagauss.core.task import ClassEdit
 from adagauss.data.decode import Pixels, as_picture, decode_image
-from adagauss.data.folders import PHOTO_SIZE, map_collecting_errors, some_named
+from adagauss.data.folders import PHOTO_SIZE, first_reasons, map_collecting_errors
 from adagauss.data.images import (
     ArrayImages,
     Label,
@@ -220,11 +220,12 @@ def sum_shard(
                 part.add_(features, [batch[row].label for row in good], order)
                 part.scale = merge_pixel_ranges(part.scale, pixel_range(images, BATCH))
             if bad and not skip_bad:
-                named = "; ".join(f"{name} ({reason})" for name, reason in list(bad.items())[:5])
-                raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")
+                raise ShardError(
+                    f"{shard.name}: images cannot be used: {first_reasons(bad.items())}. Repair them or add --skip-bad"
+                )
             advance(f"{part.images:,} images", step=0)
     if not part.images:
-        reason = f" ({some_named(dict(enumerate(bad.values())), 'image {}'.format)})" if bad else ""
+        reason = f" ({first_reasons(bad.items())})" if bad else ""
         raise ShardError(f"{shard.name} has no usable images{reason}. Remove it or add --skip-bad")
     if shard.stamp() != stamp:
         raise ShardError(f"{shard.name} changed while it was read. Run again when it is complete")
@@ -235,17 +236,14 @@ def sum_shard(
 
 def _decode(batch: list[Example], learner: Learner, workers: int) -> tuple[Pixels, dict[int, str]]:
     """The pixels of examples, and for each that cannot be decoded the reason."""
-    channels, height, width = learner.shape
     pixels = np.empty((len(batch), *learner.shape), dtype=np.uint8)
 
     def fill(row: int) -> None:
         image = batch[row].image
-        if not isinstance(image, bytes):
-            pixels[row] = of_shape(image, learner.shape, learner.resize_mode).numpy()
-        elif height != width:
-            raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
+        if isinstance(image, bytes):
+            pixels[row] = decode_image(image, learner.shape[1:], learner.shape[0], learner.resize_mode)
         else:
-            pixels[row] = decode_image(image, height, channels, mode=learner.resize_mode)
+            pixels[row] = of_shape(image, learner.shape, learner.resize_mode).numpy()
 
     return pixels, map_collecting_errors(fill, len(batch), workers)
 

@@ -1,4 +1,4 @@
-"""Decode one image file of any mode into square uint8 pixels."""
+"""Decode one image file of any mode into uint8 pixels of a given size."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
+Size = int | tuple[int, int]
+"""Side of a square, or height and width."""
 ResizeMode = Literal["crop", "stretch", "pad"]
 LONGEST = 8
 """Longer side of images that keep their proportions, in units of the requested size."""
@@ -73,14 +75,14 @@ _TURNS = {
 
 def decode_image(
     source: Path | bytes | bytearray,
-    size: int,
+    size: Size,
     channels: int = 3,
     mode: ResizeMode | None = "crop",
     seconds: float | None = None,
 ) -> Pixels:
-    """Decode a file, or its content, to ``(channels, size, size)``: upright, and resized by `fitted`.
+    """Decode a file, or its content, to ``(channels, height, width)``: upright, and resized by `fitted`.
 
-    With ``mode=None`` it keeps its proportions, and its shorter side becomes ``size`` pixels, or stays smaller.
+    With ``mode=None`` it keeps its proportions, and its shorter side becomes that of ``size``, or stays smaller.
 
     Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
     that a photograph is the same image however it was stored. Only the first of several frames is read.
@@ -95,14 +97,16 @@ def decode_image(
     return _decode_in_child(source, size, channels, mode, DECODING_SECONDS if seconds is None else seconds)
 
 
-def _decoded(image: Image.Image, size: int, channels: int, mode: ResizeMode | None) -> Pixels:
+def _decoded(image: Image.Image, size: Size, channels: int, mode: ResizeMode | None) -> Pixels:
+    height, width = (size, size) if isinstance(size, int) else size
     # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize below
     # still determines the result. It reduces the size but not the time of a scan.
-    image.draft(None, (2 * size, 2 * size))
+    image.draft(None, (2 * width, 2 * height))
     picture = upright(image, channels)
     if mode is not None:
-        return fitted(picture, size, size, mode)
-    scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
+        return fitted(picture, height, width, mode)
+    side = min(height, width)
+    scale = max(1.0, min(picture.size) / side, max(picture.size) / (LONGEST * side))
     height, width = (max(1, round(side / scale)) for side in (picture.height, picture.width))
     return fitted(picture, height, width, "stretch")
 
@@ -256,7 +260,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _decode_in_child(
-    source: Path | bytes | bytearray, size: int, channels: int, mode: ResizeMode | None, seconds: float
+    source: Path | bytes | bytearray, size: Size, channels: int, mode: ResizeMode | None, seconds: float
 ) -> Pixels:
     path, content = (str(source.absolute()), b"") if isinstance(source, Path) else (None, bytes(source))
     seconds *= max(1.0, pixel_limit() / MAX_PIXELS)

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from adagauss.data.decode import (
     READS_HEIC,
     Pixels,
     ResizeMode,
+    Size,
     as_picture,
     decode_image,
     fitted,
@@ -43,6 +45,10 @@ UNSUPPORTED_SUFFIXES = frozenset({".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef
 
 WHOLE_SIDE = 8 / 7
 """Shorter side of a whole picture, in units of the side of its central square: 256 for 224, as papers prepare them."""
+WORKERS = 2
+"""Threads that decode (Pillow releases the GIL); their number does not change the result."""
+MAX_NAMED = 5
+"""Bad images that a message names."""
 Files = list[tuple[Path, int]]
 """Image files, each with its class number."""
 
@@ -230,14 +236,8 @@ def _visible(name: str) -> bool:
     return not name.startswith(".") and name != "__MACOSX"
 
 
-WORKERS = 2
-"""Threads that decode (Pillow releases the GIL); their number does not change the result."""
-NAMED = 5
-"""Bad images that a message names."""
-
-
 class FileImages:
-    """Images in files, as squares of ``size`` pixels (see `decode_image`).
+    """Images in files, resized to ``size`` (see `decode_image`).
 
     If all of them fit into ``cache_bytes`` and half of the available memory, they are decoded once and kept. If they do
     not fit, every batch is decoded when requested, and only the headers are checked beforehand, unless bad images are
@@ -253,7 +253,7 @@ class FileImages:
     def __init__(
         self,
         paths: Sequence[Path],
-        size: int,
+        size: Size,
         *,
         channels: int = 3,
         cache_bytes: int = CACHE_BYTES,
@@ -264,15 +264,18 @@ class FileImages:
     ) -> None:
         if not paths:
             raise DataError("no image files given")
-        if size < 1 or channels not in (1, 3):
+        height, width = (size, size) if isinstance(size, int) else size
+        if min(height, width) < 1 or channels not in (1, 3):
             raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         pixel_limit()  # a wrong limit is one error, not one of every image
-        self.shape = (channels, size, size)
+        self.shape = (channels, height, width)
         self.paths = list(paths)
         self._margin, self._mode = margin, resize_mode
-        self._side = round(size * WHOLE_SIDE) if margin else size
+        if margin:
+            height, width = round(height * WHOLE_SIDE), round(width * WHOLE_SIDE)
+        self._size = height, width
         # Whole photographs are mostly 4:3 or 3:2.
-        self.nbytes = int(len(paths) * channels * self._side**2 * (1.5 if margin else 1))
+        self.nbytes = int(len(paths) * channels * height * width * (1.5 if margin else 1))
         """Memory that all decoded images take, about."""
         free = available_memory()
         self.in_memory = self.nbytes <= (cache_bytes if free is None else min(cache_bytes, free // 2))
@@ -330,7 +333,7 @@ class FileImages:
 
         def decode(row: int) -> None:
             mode = None if self._margin else self._mode
-            image = decode_image(self.paths[rows[row]], self._side, self.shape[0], mode)
+            image = decode_image(self.paths[rows[row]], self._size, self.shape[0], mode)
             if keep:
                 pixels[row] = image
 
@@ -350,7 +353,7 @@ def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], skip_
     """
     if not bad:
         return list(range(count))
-    named = some_named(bad, name)
+    named = first_reasons([(name(position), reason) for position, reason in bad.items()])
     if not skip_bad:
         raise DataError(
             f"{len(bad)} of {count} images cannot be decoded: {named}. Repair or remove them, or skip them with "
@@ -362,14 +365,14 @@ def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], skip_
     return [position for position in range(count) if position not in bad]
 
 
-def some_named(bad: Mapping[int, str], name: Callable[[int], str]) -> str:
-    """The first few bad images with their reasons, and how many more there are.
+def first_reasons(bad: Collection[tuple[str, str]]) -> str:
+    """The names of the first few bad images with the reasons, and how many more there are.
 
-    >>> some_named({0: "empty", 7: "torn"}, "image {}".format)
-    'image 0 (empty); image 7 (torn)'
+    >>> first_reasons([("a.png", "empty"), ("b.png", "torn")])
+    'a.png (empty); b.png (torn)'
     """
-    named = "; ".join(f"{name(index)} ({reason})" for index, reason in list(bad.items())[:NAMED])
-    return named + (f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else "")
+    named = "; ".join(f"{name} ({reason})" for name, reason in islice(bad, MAX_NAMED))
+    return named + (f"; and {len(bad) - MAX_NAMED} more" if len(bad) > MAX_NAMED else "")
 
 
 def map_collecting_errors(

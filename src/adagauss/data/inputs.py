@@ -250,14 +250,9 @@ def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list
 def file_images(files: list[Path], names: Sequence[str], spec: ImageSpec) -> NamedImages:
     """Read files at the size of ``spec``; each is decoded once, and on demand if they do not fit into memory."""
     channels, height, width = spec.shape or (3, *[spec.size or usual_side([min(size) for size in _sizes(files)])] * 2)
-    if height != width:
-        raise DataError(
-            f"files are read as square images, but this classifier was taught images of {height}×{width} pixels: "
-            "open them with Pillow and give the images"
-        )
     images = FileImages(
         files,
-        height,
+        (height, width),
         channels=channels,
         skip_bad=spec.skip_bad,
         reporter=spec.reporter,

@@ -188,7 +188,7 @@ def model(server: Served) -> ModelInfo:
         name=server.store.path.stem,
         version=now.version,
         method=now.method,
-        picture_size=now.picture_shape[0],
+        picture_size=max(now.picture_shape[0]),
         formats=sorted(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES),
         classes=now.classes,
         cannot=now.unsupported_actions,

@@ -21,8 +21,8 @@ from adagauss.data.images import Label, normal_label
 from adagauss.errors import DataError, unknown_name
 from adagauss.utils.progress import Reporter
 
-PictureShape = tuple[int, int, ResizeMode | None]
-"""Size in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
+PictureShape = tuple[tuple[int, int], int, ResizeMode | None]
+"""Height and width in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
 
 
 class ClassProbability(BaseModel):
@@ -76,16 +76,12 @@ class Model:
 
     @property
     def picture_shape(self) -> PictureShape:
-        """Size, number of channels and resize mode of the input images; no resize mode before the first task."""
+        """Height and width, channels and resize mode of the input images; no resize mode before the first task."""
         if not self.labels:
-            return self.classifier.image_size or PHOTO_SIZE, 3, None
+            side = self.classifier.image_size or PHOTO_SIZE
+            return (side, side), 3, None
         channels, height, width = self.classifier.learner_.shape
-        if height != width:
-            raise DataError(
-                f"this classifier expects images of {height}×{width} pixels, but the server resizes to squares: "
-                "use it from Python"
-            )
-        return height, channels, self.classifier.learner_.resize_mode
+        return (height, width), channels, self.classifier.learner_.resize_mode
 
     def classify(self, pixels: Sequence[Pixels], top: int = 1, unknown: float | None = None) -> list[Prediction]:
         """Classify pictures."""
