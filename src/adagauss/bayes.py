@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
     """argmax_c log N(x; μ_c, Σ_c) + log p(c) over feature vectors, in float64.
 
@@ -58,23 +60,13 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     ['low', 'mid', 'high']
     """
 
-    def __init__(
-        self,
-        covariance: CovarianceKind = "full",
-        log_det: bool = True,
-        priors: bool = True,
-        shrinkage: float = 0.0,
-        pooled_shrinkage: float = 0.0,
-        correlation: bool = False,
-        normalize: bool = False,
-    ) -> None:
-        self.covariance = covariance
-        self.log_det = log_det
-        self.priors = priors
-        self.shrinkage = shrinkage
-        self.pooled_shrinkage = pooled_shrinkage
-        self.correlation = correlation
-        self.normalize = normalize
+    covariance: CovarianceKind = "full"
+    log_det: bool = True
+    priors: bool = True
+    shrinkage: float = 0.0
+    pooled_shrinkage: float = 0.0
+    correlation: bool = False
+    normalize: bool = False
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         """Learn from (N, S) features and one label per row, discarding everything learned before."""

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, cast, get_args
 
@@ -72,6 +72,7 @@ PROBE_IMAGES = 300
 """Images of the first task on which it compares them."""
 
 
+@dataclass(eq=False, repr=False)
 class IncrementalClassifier:
     """Learns image classes task by task and stores no image of earlier tasks.
 
@@ -123,36 +124,20 @@ class IncrementalClassifier:
     True
     """
 
-    learner_: Learner
-
-    def __init__(
-        self,
-        method: str | None = None,
-        preset: str | None = None,
-        *,
-        effort: str = "good",
-        settings: Settings | None = None,
-        epochs: int | None = None,
-        backbone: str | None = None,
-        image_size: int | None = None,
-        resize_mode: str = "auto",
-        skip_bad: bool = False,
-        seed: int = 0,
-        device: str = "auto",
-        verbose: bool | Reporter = False,
-    ) -> None:
-        self.method = method
-        self.preset = preset
-        self.effort = effort
-        self.settings = settings
-        self.epochs = epochs
-        self.backbone = backbone
-        self.image_size = image_size
-        self.resize_mode = resize_mode
-        self.skip_bad = skip_bad
-        self.seed = seed
-        self.device = device
-        self.verbose = verbose
+    method: str | None = None
+    preset: str | None = None
+    _: KW_ONLY
+    effort: str = "good"
+    settings: Settings | None = None
+    epochs: int | None = None
+    backbone: str | None = None
+    image_size: int | None = None
+    resize_mode: str = "auto"
+    skip_bad: bool = False
+    seed: int = 0
+    device: str = "auto"
+    verbose: bool | Reporter = False
+    learner_: Learner = field(init=False)
 
     # ------------------------------------------------------------------------------------------------------- learning
 

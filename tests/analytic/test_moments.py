@@ -400,7 +400,7 @@ def test_the_choice_falls_on_the_strength_with_most_hits_on_images_left_out() ->
     choice = ModelSelection([Ridge(0.06), Ridge(60.0)])
     choice.observe(Standardizer(sums), features, targets)
     assert float(choice.hits[1]) > float(choice.hits[0]) + 5
-    assert choice.best_rule == Ridge(60.0)
+    assert choice.rules[choice.rule[choice.best]] == Ridge(60.0)
 
 
 def test_the_best_candidates_scores_come_back_at_its_temperature() -> None:
@@ -547,7 +547,7 @@ def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() ->
     sums = MomentSums(1).add_(features, targets)
     choice = ModelSelection([Ridge(1.0, intercept=True), LDA()])
     choice.observe(Standardizer(sums), features, targets)
-    assert choice.best_rule == LDA()
+    assert choice.rules[choice.rule[choice.best]] == LDA()
     assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).float().mean() > 0.9
 
 
@@ -571,7 +571,7 @@ def test_a_rule_that_cannot_be_solved_is_tried_no_more(monkeypatch: pytest.Monke
     monkeypatch.setattr(LDA, "left_out", hopeless)
     choice = ModelSelection([LDA(), Ridge(10.0)])
     choice.observe(Standardizer(sums), features, targets)
-    assert (choice.tried.tolist(), choice.best_rule) == ([False, True], Ridge(10.0))
+    assert (choice.tried.tolist(), choice.rules[choice.rule[choice.best]]) == ([False, True], Ridge(10.0))
     with pytest.raises(NumericalError, match="much alike"):
         ModelSelection([LDA()]).observe(Standardizer(sums), features, targets)
 

@@ -17,7 +17,6 @@ from adagauss.core.calibration import (
     MarginScore,
     PValue,
     bin_of,
-    discriminants,
     left_out_distances,
     margin_score,
     quantile,
@@ -277,7 +276,9 @@ def bank(classes: int = 4, size: int = 6) -> ClassGaussians:
 def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance() -> None:
     memory = bank()
     points = torch.randn(20, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    weight, bias = discriminants(memory.means, memory.counts, memory.pooled)
+    margin = MarginScore.of(memory)
+    assert margin.weight is not None
+    assert margin.bias is not None
     within = memory.covariances.mean(0)
     amount = oas_shrinkage(float(within.trace()), float(within.square().sum()), 6, 200)
     shrunk = (1 - amount) * within + amount * within.diagonal().mean() * torch.eye(6, dtype=torch.float64)
@@ -286,7 +287,7 @@ def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance(
         for mean in (*memory.means, memory.means.mean(0))
     ]
     expected = torch.stack(densities[:-1], 1) - densities[-1].unsqueeze(1)
-    torch.testing.assert_close(points @ weight + bias, expected)
+    torch.testing.assert_close(points.float() @ margin.weight + margin.bias, expected.float(), rtol=1e-4, atol=1e-4)
 
 
 def test_the_margin_is_low_between_the_classes() -> None:

@@ -349,9 +349,7 @@ class AnalyticClassifier(Classifier):
         if now.removed is not None:
             remove_task(sums, now.removed, before.expanded)
         sums.regroup_(now.groups)
-        return AnalyticScorer(
-            sums, before.random, choice, choice.solve(Standardizer(sums, self.feature_groups(now.network)))
-        )
+        return self._solved(sums, before.random, choice, now)
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
@@ -361,9 +359,12 @@ class AnalyticClassifier(Classifier):
         if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
-        return AnalyticScorer(
-            sums, one.random, choice, choice.solve(Standardizer(sums, self.feature_groups(now.network)))
-        )
+        return self._solved(sums, one.random, choice, now)
+
+    def _solved(
+        self, sums: MomentSums, random: RandomFeatures | None, choice: ModelSelection, now: FitContext
+    ) -> AnalyticScorer:
+        return AnalyticScorer(sums, random, choice, choice.solve(Standardizer(sums, self.feature_groups(now.network))))
 
     def feature_groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -43,23 +43,29 @@ def strips(packed: Tensor, width: int, block: int = BLOCK) -> list[Tensor]:
     return views
 
 
-def add_products(matrix: list[Tensor], rows: Tensor, weight: float = 1.0) -> None:
-    """A ← A + weight·XᵀX, products in the precision of X and sums in that of A."""
+def placed(matrix: list[Tensor]) -> Iterator[tuple[int, int, Tensor]]:
+    """Each strip, with its first row and the row after its last one."""
     start = 0
     for strip in matrix:
-        left, right = rows[:, start : start + len(strip)].mT, rows[:, start:]
+        yield start, start + len(strip), strip
+        start += len(strip)
+
+
+def add_products(matrix: list[Tensor], rows: Tensor, weight: float = 1.0) -> None:
+    """A ← A + weight·XᵀX, products in the precision of X and sums in that of A."""
+    for start, stop, strip in placed(matrix):
+        left, right = rows[:, start:stop].mT, rows[:, start:]
         if rows.dtype == strip.dtype:
             strip.addmm_(left, right, alpha=weight)
         else:
             strip.add_(left @ right, alpha=weight)
-        start += len(strip)
 
 
 def add_diagonal(matrix: list[Tensor], amount: Tensor) -> None:
     """A ← A + diag(amount); one number, or one for each row."""
-    pieces = torch.split(amount.expand(sum(map(len, matrix))), [len(strip) for strip in matrix])
-    for strip, piece in zip(matrix, pieces, strict=True):
-        strip.diagonal().add_(piece.to(strip))
+    amounts = amount.expand(sum(map(len, matrix)))
+    for start, stop, strip in placed(matrix):
+        strip.diagonal().add_(amounts[start:stop].to(strip))
 
 
 def bound_products(matrix: list[Tensor], before: Tensor) -> None:
@@ -67,12 +73,11 @@ def bound_products(matrix: list[Tensor], before: Tensor) -> None:
 
     ``before`` is the diagonal before images were removed, whose rounding is still there; what exceeds more, stays.
     """
-    roots, first = diagonal(matrix).double().clamp_min(0).sqrt(), 0
-    for strip in matrix:
-        most = torch.outer(roots[first : first + len(strip)], roots[first:]).to(strip)
+    roots = diagonal(matrix).double().clamp_min(0).sqrt()
+    for start, stop, strip in placed(matrix):
+        most = torch.outer(roots[start:stop], roots[start:]).to(strip)
         cut = strip.clamp(-most, most)
         strip.copy_(torch.where((strip - cut).abs() <= PRODUCT_ROUNDING * float(before.max()), cut, strip))
-        first += len(strip)
 
 
 def diagonal(matrix: list[Tensor]) -> Tensor:
@@ -82,45 +87,37 @@ def diagonal(matrix: list[Tensor]) -> Tensor:
 
 def square_norm(matrix: list[Tensor], factors: Tensor) -> float:
     """Sum of all squared entries of diag(f)·A·diag(f)."""
-    squares, total, start = factors.square(), 0.0, 0
-    for strip in matrix:
+    squares, total = factors.square(), 0.0
+    for start, stop, strip in placed(matrix):
         weights = squares[start:].clone()
         weights[len(strip) :] *= 2  # what lies right of the diagonal block also lies below it
-        total += float(squares[start : start + len(strip)] @ strip.square() @ weights)
-        start += len(strip)
+        total += float(squares[start:stop] @ strip.square() @ weights)
     return total
 
 
 def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
     """Whole rows of A, of which what lies below the diagonal blocks is mirrored."""
     found = matrix[0].new_zeros(len(rows), sum(map(len, matrix)))
-    start = 0
-    for strip in matrix:
-        stop = start + len(strip)
+    for start, stop, strip in placed(matrix):
         here, later = (rows >= start) & (rows < stop), rows >= stop
         found[here, start:] = strip[rows[here] - start]
         found[later, start:stop] = strip.index_select(1, rows[later] - start).mT
-        start = stop
     return found
 
 
 def copy_part(matrix: list[Tensor], start: int, part: list[Tensor]) -> None:
     """Copy A[s:s+w, s:s+w] into the strips of a w × w matrix, s = ``start``."""
-    first, stop = start, start + sum(map(len, part))
-    for strip in part:
-        strip.copy_(some_rows(matrix, torch.arange(first, first + len(strip)))[:, first:stop])
-        first += len(strip)
+    width = sum(map(len, part))
+    for first, last, strip in placed(part):
+        strip.copy_(some_rows(matrix, torch.arange(start + first, start + last))[:, start + first : start + width])
 
 
 def multiply(matrix: list[Tensor], right: Tensor) -> Tensor:
     """A·V."""
     product = torch.zeros_like(right)
-    start = 0
-    for strip in matrix:
-        stop = start + len(strip)
+    for start, stop, strip in placed(matrix):
         product[start:stop] += strip @ right[start:]
         product[stop:] += strip[:, len(strip) :].mT @ right[start:stop]
-        start = stop
     return product
 
 
@@ -134,33 +131,24 @@ def factorise(matrix: list[Tensor]) -> bool:
         strip[:, :size] = lower.mT
         right = strip[:, size:]
         right.copy_(torch.linalg.solve_triangular(lower, right, upper=False))
-        start = 0
-        for later in matrix[index + 1 :]:
-            left = right[:, start : start + len(later)].mT
-            later.addmm_(left, right[:, start:], alpha=-1)
-            start += len(later)
+        add_products(matrix[index + 1 :], right, -1)
     return True
 
 
 def solve_lower(factor: list[Tensor], right: Tensor) -> Tensor:
     """U⁻ᵀ·V from the strips of U, downwards."""
     solution = right.clone()
-    start = 0
-    for strip in factor:
-        stop = start + len(strip)
+    for start, stop, strip in placed(factor):
         upper = strip[:, : len(strip)]
         solution[start:stop] = torch.linalg.solve_triangular(upper.mT, solution[start:stop], upper=False)
         solution[stop:] -= strip[:, len(strip) :].mT @ solution[start:stop]
-        start = stop
     return solution
 
 
 def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
     """A⁻¹·V from the strips of U: Uᵀy = V downwards, then Ux = y upwards."""
     solution = solve_lower(factor, right)
-    start = len(solution)
-    for strip in reversed(factor):
-        stop, start = start, start - len(strip)
+    for start, stop, strip in reversed([*placed(factor)]):
         known = solution[start:stop] - strip[:, len(strip) :] @ solution[stop:]
         solution[start:stop] = torch.linalg.solve_triangular(strip[:, : len(strip)], known, upper=True)
     return solution
@@ -232,9 +220,9 @@ class MomentSums(State):
         norms = norms.clamp_min(0)
         # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
         limits = (norms * (1 + PRODUCT_ROUNDING)).sqrt() + norms.max().sqrt() * PRODUCT_ROUNDING
-        for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
-            rows, columns = limits[first : first + len(strip)], limits[first:]
-            self.require(strip.abs() <= torch.outer(rows, columns), "its matrix is not a sum of products")
+        for start, stop, strip in placed(self.strips()):
+            most = torch.outer(limits[start:stop], limits[start:])
+            self.require(strip.abs() <= most, "its matrix is not a sum of products")
         counts = self.counts.double().sqrt()
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
@@ -259,9 +247,9 @@ class MomentSums(State):
         """
         norms = diagonal(self.strips())
         gone = norms.abs() <= self._rounding(before, (before - norms).clamp_min(0), images - int(self.images))
-        for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
-            strip[gone[first : first + len(strip)]] = 0
-            strip[:, gone[first:]] = 0
+        for start, stop, strip in placed(self.strips()):
+            strip[gone[start:stop]] = 0
+            strip[:, gone[start:]] = 0
         bound_products(self.strips(), before)
         self.cross[gone], self.total[gone] = 0, 0
         return self
@@ -371,17 +359,13 @@ class MomentSums(State):
         images about their mean. Given its images, `remove_` leaves nothing.
         """
         kept = {column for group in groups for column in group}
-        self._without([column for column in range(self.classes) if column not in kept])
+        dropped = [column for column in range(self.classes) if column not in kept and int(self.counts[column])]
+        if dropped:
+            means = self.cross[:, dropped] / self.counts[dropped].double().sqrt()
+            add_products(self.strips(), means.mT, -1)
+            self.total -= self.cross[:, dropped].sum(1)
         self.cross, self.counts = summed_columns(self.cross, groups), summed_columns(self.counts, groups)
         return self
-
-    def _without(self, columns: Sequence[int]) -> None:
-        """Take the means of classes out of A and of the total; their columns stay."""
-        there = [column for column in columns if int(self.counts[column])]
-        if there:
-            means = self.cross[:, there] / self.counts[there].double().sqrt()
-            add_products(self.strips(), means.mT, -1)
-            self.total -= self.cross[:, there].sum(1)
 
     def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
         if len(targets) == 0:

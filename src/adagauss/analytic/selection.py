@@ -232,11 +232,6 @@ class ModelSelection(SharedState):
         return max(leading.values(), key=lambda index: float(self.hits[index]))
 
     @property
-    def best_rule(self) -> Rule:
-        """The rule of the best candidate."""
-        return self._rule(self.best)
-
-    @property
     def temperature(self) -> float:
         """Temperature that calibrates the scores of the best candidate; 1 before any scores."""
         return self._temperature(self.best)

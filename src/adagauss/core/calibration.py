@@ -126,21 +126,6 @@ def margin_score(scores: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1:].mean(1)
 
 
-def discriminants(means: Tensor, counts: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
-    """(S, C) weights Σ⁻¹(μ_c − m) and biases −½(μ_c + m)ᵀΣ⁻¹(μ_c − m), m the mean of the means.
-
-    Σ is the covariance ``within`` classes, shrunk by the oracle approximating shrinkage. The scores are
-    log-likelihood ratios of each class against one at m with the same covariance.
-    """
-    size, trace, square = len(within), float(within.trace()), float(within.square().sum())
-    shrinkage = linalg.oas_shrinkage(trace, square, size, int(counts.sum()))
-    shrunk = (1 - shrinkage) * within
-    shrunk.diagonal().add_(shrinkage * linalg.mean_diagonal(within))
-    centre = means.mean(0)
-    weight = torch.cholesky_solve((means - centre).T, linalg.safe_cholesky(shrunk).factor)
-    return weight, -((means + centre).T * weight).sum(0) / 2
-
-
 class MarginScore(nn.Module):
     """Maps features and scores to the margin of the best class, 0 and above: low for images of no known class.
 
@@ -158,11 +143,21 @@ class MarginScore(nn.Module):
 
     @classmethod
     def of(cls, memory: ClassGaussians, power: float | None = None) -> MarginScore:
-        """Make it from the memory; ``power`` is that of Tukey's transform, if covariances are those of f^λ."""
+        """Make it from the memory; ``power`` is that of Tukey's transform, if covariances are those of f^λ.
+
+        Weights are Σ⁻¹(μ_c − m) and biases −½(μ_c + m)ᵀΣ⁻¹(μ_c − m), m the mean of the means and Σ the mean covariance
+        with oracle approximating shrinkage: log-likelihood ratios of each class against one at m.
+        """
         if memory.covariance == "none" or len(memory) < 2 or not bool((memory.counts > 1).any()):
             return cls()
-        means = memory.means if power is None else memory.means.clamp_min(0).pow(power)
-        weight, bias = discriminants(means, memory.counts, memory.pooled)
+        means, within = memory.means if power is None else memory.means.clamp_min(0).pow(power), memory.pooled
+        size, trace, square = len(within), float(within.trace()), float(within.square().sum())
+        shrinkage = linalg.oas_shrinkage(trace, square, size, int(memory.counts.sum()))
+        shrunk = (1 - shrinkage) * within
+        shrunk.diagonal().add_(shrinkage * linalg.mean_diagonal(within))
+        centre = means.mean(0)
+        weight = torch.cholesky_solve((means - centre).T, linalg.safe_cholesky(shrunk).factor)
+        bias = -((means + centre).T * weight).sum(0) / 2
         return cls(weight.float().contiguous(), bias.float(), power)
 
     def forward(self, features: Tensor, scores: Tensor) -> Tensor:

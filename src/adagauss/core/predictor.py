@@ -124,10 +124,8 @@ class PredictionBatch:
         labels[self.is_unknown(unknown)] = None
         return labels
 
-    def is_unknown(self, unknown: Unknown) -> npt.NDArray[np.bool_]:
-        """(N,) whether an image seems to show no known class, at this false-positive rate."""
-        if unknown is None or unknown is False:
-            return np.zeros(len(self.scores), dtype=bool)
+    def is_unknown(self, unknown: float = FALSE_POSITIVE_RATE) -> npt.NDArray[np.bool_]:
+        """(N,) whether an image seems to show no known class, at this false-positive rate; see `Unknown`."""
         rate = FALSE_POSITIVE_RATE if unknown is True else unknown
         if not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
             raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
@@ -146,7 +144,7 @@ class PredictionBatch:
     def named(self, names: Sequence[str], top: int, unknown: Unknown = None) -> list[Prediction]:
         """Return one `Prediction` per image, with its ``top`` classes."""
         classes, predictions = self.classes.tolist(), []
-        for name, rejected, row in zip(names, self.is_unknown(unknown), self.probabilities, strict=True):
+        for name, label, row in zip(names, self.labels(unknown).tolist(), self.probabilities, strict=True):
             best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]
-            predictions.append(Prediction(name, None if rejected else best[0][0], best[0][1], best))
+            predictions.append(Prediction(name, label, best[0][1], best))
         return predictions

@@ -119,7 +119,13 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
         turn = _TURNS.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
     except Exception:  # the EXIF data may be damaged in any way while the pixels are valid
         turn = None
-    picture = _in_mode(image, "L" if channels == 1 else "RGB")
+    mode = "L" if channels == 1 else "RGB"
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        picture = _from_deep_grey(image).convert(mode)
+    elif {"A", "a"} & set(image.getbands()) or "transparency" in image.info:
+        picture = _on_white(image, mode)
+    else:
+        picture = image if image.mode == mode else image.convert(mode)
     return picture if turn is None else picture.transpose(turn)
 
 
@@ -204,14 +210,6 @@ def _check_tiles(image: Image.Image) -> None:
     for tag, side in ((TiffImagePlugin.TILEWIDTH, image.width), (TiffImagePlugin.TILELENGTH, image.height)):
         if tag in tags and not tags[tag] <= max(side + 15, LARGEST_TILE):  # a tile may end after the image
             raise DataError(f"its tiles are larger than the image ({tags[tag]} and {side} pixels): it is damaged")
-
-
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _from_deep_grey(image).convert(mode)
-    if {"A", "a"} & set(image.getbands()) or "transparency" in image.info:
-        return _on_white(image, mode)
-    return image if image.mode == mode else image.convert(mode)
 
 
 def _on_white(image: Image.Image, mode: str) -> Image.Image:

@@ -236,6 +236,10 @@ def _visible(name: str) -> bool:
     return not name.startswith(".") and name != "__MACOSX"
 
 
+FEW_BYTES = 2**24
+"""Pixels that are kept without a look at the available memory."""
+
+
 class FileImages:
     """Images in files, resized to ``size`` (see `decode_image`).
 
@@ -277,9 +281,10 @@ class FileImages:
         # Whole photographs are mostly 4:3 or 3:2.
         self.nbytes = int(len(paths) * channels * height * width * (1.5 if margin else 1))
         """Memory that all decoded images take, about."""
-        free = available_memory()
-        self.in_memory = self.nbytes <= (cache_bytes if free is None else min(cache_bytes, free // 2))
+        self.in_memory = self.nbytes <= cache_bytes
         """Whether the pixels are kept in memory, rather than decoded at every use."""
+        if self.in_memory and self.nbytes > FEW_BYTES and (free := available_memory()) is not None:
+            self.in_memory = self.nbytes <= free // 2
         reporter, count = reporter or Reporter(), len(paths)
         pixels, bad = list[Pixels](), dict[int, str]()
         if self.in_memory or skip_bad:

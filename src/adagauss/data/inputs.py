@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Number
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +141,17 @@ def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | N
     spec = spec or ImageSpec()
     images, first = peek(given)
     if isinstance(first, str | os.PathLike):
-        return file_images(*_named_files(images), spec)
+        alone, files = isinstance(images, str | os.PathLike), list[Path]()
+        for position, item in enumerate([images] if alone else images):
+            if not isinstance(item, str | os.PathLike):
+                raise DataError(
+                    f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or "
+                    "all images"
+                )
+            path = resolve_path(Path(item))
+            files += images_in(path) if path.is_dir() else [path]
+        names = [str(file.relative_to(path) if alone and path.is_dir() else file) for file in files]
+        return file_images(files, names, spec)
     if isinstance(images, np.ndarray | Tensor):
         return _array_images(images, spec, count)
     if isinstance(first, list | Number):  # nested lists of numbers
@@ -231,20 +241,6 @@ def check_one_kind(labels: Sequence[Label]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
-
-
-def _named_files(paths: str | os.PathLike[str] | Iterable[object]) -> tuple[list[Path], list[str]]:
-    """The image files at the paths, with their names."""
-    alone, files = isinstance(paths, str | os.PathLike), list[Path]()
-    for position, item in enumerate([paths] if alone else cast(Iterable[object], paths)):
-        if not isinstance(item, str | os.PathLike):
-            raise DataError(
-                f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or all "
-                "images"
-            )
-        path = resolve_path(Path(item))
-        files += images_in(path) if path.is_dir() else [path]
-    return files, [str(file.relative_to(path) if alone and path.is_dir() else file) for file in files]
 
 
 def file_images(files: list[Path], names: Sequence[str], spec: ImageSpec) -> NamedImages:
