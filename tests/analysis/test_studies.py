@@ -24,7 +24,6 @@ from adagauss.analysis.plotting import (
     draw_curves,
     marker,
     mean_and_deviation,
-    moved_apart,
     places,
     save_figure,
 )
@@ -164,9 +163,11 @@ def test_the_colours_of_the_papers_methods_differ_under_colour_blindness() -> No
         assert apart.min() > 0.08
 
 
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    assert moved_apart([0.1, 0.1, 0.1], 0.2) == pytest.approx([0.1, 0.3, 0.5])
-    assert moved_apart([0.9, 0.95, 1.0], 0.2) == pytest.approx([0.6, 0.8, 1.0])
+def test_lines_are_named_from_the_highest_end_down(opened: Run) -> None:
+    curves = {"low": [1.0, 0.2], "high": [0.5, np.nan, 0.9], "empty": [np.nan], "middle": [0.1, 0.3]}
+    lines = [Line(name, [opened], [{"value": np.array(one)}], 0) for name, one in curves.items()]
+    (legend,) = draw_curves([Panel("value", "value")], lines).figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["high", "middle", "low", "empty"]
 
 
 def test_a_sweep_refuses_runs_that_differ_in_more_than_its_axis(opened: Run, tmp_path: Path) -> None:

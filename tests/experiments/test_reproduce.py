@@ -36,6 +36,7 @@ from adagauss.experiments.reproduce import (
     reproduce,
     rescore_missing,
     run_missing,
+    summarised,
     table_rows,
     write_page,
 )
@@ -289,11 +290,7 @@ def test_there_is_no_verdict_if_one_side_alone_was_tuned() -> None:
 
 
 def test_the_spread_of_a_figure_is_measured_within_each_task() -> None:
-    rows = [
-        {"task": task, "seed": "0", "shift": shift} for task, shift in (("2", "1"), ("2", "2"), ("3", "1"), ("3", "4"))
-    ]
-    shift = Value("shift", {}, "spread", "shift")
-    assert found_with(drawn=rows).by_seed(shift) == {0: 3.0}
+    assert summarised("spread", [("2", 1.0), ("2", 2.0), ("3", 1.0), ("3", 4.0)]) == 3.0
 
 
 def test_a_number_that_reaches_its_bound_satisfies_the_claim() -> None:

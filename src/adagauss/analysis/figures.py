@@ -57,8 +57,14 @@ MINUTES, BYTES = "training, minutes", "stored without the network, bytes"
 
 
 def others(groups: Groups) -> str:
-    """A note on groups for which there is no room."""
-    return f"{len(groups) - MOST_GROUPS} more groups are in the CSV file" if len(groups) > MOST_GROUPS else ""
+    """The end of a note if there is no room for some groups."""
+    more = len(groups) - MOST_GROUPS
+    return f"; {more} more group{'s are' if more > 1 else ' is'} in the CSV file" if more > 0 else ""
+
+
+def furthest(runs: Sequence[Run]) -> list[Run]:
+    """The runs with most finished tasks."""
+    return [run for run in runs if run.done == max(one.done for one in runs)]
 
 
 # Predictions of one model.
@@ -173,9 +179,9 @@ def confusion(groups: Groups) -> Drawing:
     """
     matrices: dict[str, Numbers] = {}
     for label, runs in groups.items():
-        furthest = [run for run in runs if run.done == max(one.done for one in runs)]
-        member = (furthest[0].task_of_class[:, None] == np.arange(furthest[0].done)).astype(np.float64)
-        matrices[label] = percent(sum((member.T @ run.confusion @ member for run in furthest), np.zeros(())))
+        known = furthest(runs)
+        member = (known[0].task_of_class[:, None] == np.arange(known[0].done)).astype(np.float64)
+        matrices[label] = percent(sum((member.T @ run.confusion @ member for run in known), np.zeros(())))
     rows: list[Row] = [
         {"group": label, "of": "tasks", "true": f"task {row + 1}", "predicted": f"task {column + 1}", "%": value}
         for label, values in matrices.items()
@@ -188,7 +194,7 @@ def confusion(groups: Groups) -> Drawing:
         axes.set(xlabel="predicted task", ylabel="true task", title=shown(label, fold=28))
     bar = figure.colorbar(image, ax=grid, shrink=0.8, fraction=0.04, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100])
     bar.set_label("% of the true task")
-    return Drawing(figure, rows, "; ".join(filter(None, ["after the last task, over all seeds", others(groups)])))
+    return Drawing(figure, rows, f"after the last task, over all seeds{others(groups)}")
 
 
 @register_study()
@@ -469,15 +475,13 @@ def shift(groups: Groups) -> Drawing:
     rows: list[Row] = []
     means: dict[str, Numbers] = {}
     for label, runs in groups.items():
-        tables = [run.table("memory.shift") for run in runs]
-        padded = np.full((len(runs), max(map(len, tables)), max(table.shape[1] for table in tables)), np.nan)
-        for number, (run, table) in enumerate(zip(runs, tables, strict=True)):
-            padded[number, : len(table), : table.shape[1]] = table[:, :, 0]
+        means[label] = np.mean([run.table("memory.shift")[:, :, 0] for run in furthest(runs)], 0)
+        for run in runs:
+            table = run.table("memory.shift")
             for task, place in np.argwhere(np.isfinite(table[:, :, 0])).tolist():
                 known: Row = {"group": label, "seed": run.seed, "class": str(run.labels[place]), "task": task + 1}
                 moved, relative = table[task, place].tolist()
                 rows.append({**known, "shift": moved, "shift / √tr Σ": relative})
-        means[label] = plot.mean_and_deviation(list(padded.reshape(len(runs), -1)))[0].reshape(padded.shape[1:])
     drawn = list(groups)[:MOST_GROUPS]
     most = max(means[label].shape[1] for label in drawn)
     figure, (grid,) = panels(len(drawn), height=min(9.0, max(2.4, 0.8 + 0.12 * min(most, MOST_NAMES))))
@@ -494,8 +498,8 @@ def shift(groups: Groups) -> Drawing:
         axes.set(xlabel="after task", title=shown(label, fold=28))
     grid[0].set_ylabel("class, in the order learned")
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02, label="‖μ after − μ before‖₂")
-    notes = ["mean over seeds; grey: not learned yet, or learned in this task", others(groups)]
-    return Drawing(figure, rows, "; ".join(filter(None, notes)))
+    note = f"mean over seeds; grey: not learned yet, or learned in this task{others(groups)}"
+    return Drawing(figure, rows, note)
 
 
 # Real statistics.
@@ -555,7 +559,7 @@ def memory_curves(
     memories: Sequence[str],
     chosen: Sequence[Panel],
     values: Callable[[Run, str], Mapping[str, Numbers]],
-    note: str = "",
+    note: str,
 ) -> Drawing:
     """Small multiples: each of the first groups has panels of its own, and each memory has a colour."""
     drawn = list(groups)[:MOST_GROUPS]
@@ -574,9 +578,12 @@ def memory_curves(
         rows += plot.curve_rows(chosen, lines)
         if label in drawn:
             plot.draw_panels(grid[place], chosen, lines)
-            grid[place][0].set_title(shown(label, fold=28) if len(groups) > 1 else "")
+            grid[place][0].set_title(shown(label, fold=24) if len(groups) > 1 else "")
+    if len(chosen) == 1:
+        for axes in across[1:]:
+            axes.set_ylabel("")
     plot.name_lines(grid[-1 if len(chosen) == 1 else 0][-1])
-    return Drawing(figure, rows, "; ".join(filter(None, [note, others(groups)])))
+    return Drawing(figure, rows, note + others(groups))
 
 
 @register_study(Quantity.REAL)
@@ -633,9 +640,11 @@ def oracle(groups: Groups) -> Drawing:
     needs = "runs whose classifier follows from the memory, such as bayes"
     groups = select(groups, lambda run: "real.accuracy" in run.tables, needs)
     chosen = [Panel("accuracy", "accuracy on all seen classes, %", scale=100)]
-    return memory_curves(
-        groups, BANKS, chosen, lambda run, bank: {"accuracy": run.table("real.accuracy")[:, BANKS.index(bank)]}
-    )
+
+    def accuracies(run: Run, bank: str) -> dict[str, Numbers]:
+        return {"accuracy": run.table("real.accuracy")[:, BANKS.index(bank)]}
+
+    return memory_curves(groups, BANKS, chosen, accuracies, "all memories are on the networks of the same run")
 
 
 @register_study(Quantity.SHRINK)

@@ -20,20 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from adagauss.analysis.rescore import (
-    ALL,
-    TestFeatures,
-    Variant,
-    checkpoints,
-    real_statistics,
-    rescore,
-)
+from adagauss.analysis.rescore import ALL, TestFeatures, Variant, checkpoints, real_statistics, rescore
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import Dataset
+from adagauss.data.images import evenly_spaced
 from adagauss.errors import AdagaussError, CheckpointError, NumericalError, UnsupportedError
 from adagauss.experiments.environment import check_data
 from adagauss.experiments.run import Run
@@ -301,7 +295,7 @@ def measure_real(run: Run, dataset: Dataset, reporter: Reporter) -> Tables:
         tables |= {
             "mahalanobis": torch.stack(apart),
             "logits": logits,
-            "plane_classes": torch.tensor(drawn_classes(len(real))),
+            "plane_classes": evenly_spaced(len(real), DRAWN),
             "plane_means": means,
             "plane_covariances": covariances,
         }
@@ -352,15 +346,9 @@ def linear_discriminants(means: Tensor, covariance: Tensor) -> tuple[Tensor, Ten
     return weight, -0.5 * (weight * means.double()).sum(1)
 
 
-def drawn_classes(count: int) -> list[int]:
-    """Places of the classes in the pictures of the latent space."""
-    places: list[int] = torch.linspace(0, count - 1, min(count, DRAWN), dtype=torch.float64).round().long().tolist()
-    return places
-
-
 def in_plane(real: ClassGaussians, banks: Sequence[ClassGaussians]) -> tuple[Tensor, Tensor]:
-    """Means and covariances of some classes by bank, in the two principal directions between their real means."""
-    chosen = drawn_classes(len(real))
+    """Means and covariances of `DRAWN` classes by bank, in the two principal directions between their real means."""
+    chosen = evenly_spaced(len(real), DRAWN).tolist()
     centred = real.means[chosen] - real.means[chosen].mean(0)
     directions = torch.linalg.svd(centred, full_matrices=False)[2][:2].T
     some = [bank.select([bank.labels[place] for place in chosen]) for bank in banks]

@@ -17,9 +17,8 @@ import matplotlib.style
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rcParams
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm, to_rgb
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
@@ -53,8 +52,8 @@ METHODS = (
 """The place of a method gives its colour and marker in all figures."""
 GREY = "#555555"
 LONGEST_NAME = 60
-LONGEST_DIRECT = 24
-"""Letters of a name up to which it is written at the end of its line."""
+LONGEST_NEXT = 24
+"""Letters of a name up to which the names of lines are next to the figure."""
 MOST_MARKERS = 20
 MOST_NUMBERS = 25
 """Rows of a matrix up to which each cell shows its number."""
@@ -151,64 +150,26 @@ def panels(columns: int = 1, rows: int = 1, height: float = 2.1, **options: Any)
 
 
 def name_lines(axes: Axes, title: str = "") -> None:
-    """Name the lines of a panel: each at its end if the names are short and few, otherwise below the figure."""
-    named = [one for one in axes.get_lines() if not str(one.get_label()).startswith("_")]
-    height = axes.get_position().height * axes.figure.get_figheight()  # type: ignore[union-attr]  # not a subfigure
-    gap = 1.1 * rcParams["font.size"] / 72 / height
-    longest = max((len(str(one.get_label())) for one in named), default=0)
-    if longest <= LONGEST_DIRECT and 0 < len(named) < 1 / gap:
-        _name_at_ends(axes, named, gap, title)
-    elif named:
-        name_below(axes, named, title)
-
-
-def _name_at_ends(axes: Axes, lines: Sequence[Line2D], gap: float, title: str) -> None:
-    """Write each name at the right end of its line; names that would overlap are moved apart."""
-    axes.get_ylim()  # finds the limits, which the next line uses
-    to_axes = axes.transScale + axes.transLimits
-    ends = []
-    for line in lines:
-        points = np.asarray(line.get_xydata())
-        known = points[np.isfinite(points).all(1)]
-        ends.append(to_axes.transform(known[-1]) if len(known) else np.array([1.0, 0.5]))
-    order = sorted(range(len(lines)), key=lambda place: ends[place][1])
-    heights = moved_apart([float(ends[place][1]) for place in order], gap)
-    look: dict[str, Any] = {"fontsize": "small", "va": "center"}
-    for place, height in zip(order, heights, strict=True):
-        hue = str(lines[place].get_color())
-        leader = {"arrowstyle": "-", "color": hue, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)}
-        where: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (1.05, height)}
-        dark = tuple(0.75 * part for part in to_rgb(hue))  # readable as small text on white
-        axes.annotate(str(lines[place].get_label()), tuple(ends[place]), color=dark, arrowprops=leader, **where, **look)
-    if title:
-        top = max(heights[-1] + 1.2 * gap, 1.0)
-        axes.text(1.05, top, typeset(title), transform=axes.transAxes, color=GREY, **look)
-
-
-def moved_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Ascending heights with at least this gap between them, at most 1, near the given ones.
-
-    >>> moved_apart([0.5, 0.5, 1.0], 0.25)
-    [0.5, 0.75, 1.0]
-    """
-    found = list(heights)
-    for place in range(1, len(found)):
-        found[place] = max(found[place], found[place - 1] + gap)
-    found[-1] = min(found[-1], 1.0)
-    for place in reversed(range(len(found) - 1)):
-        found[place] = min(found[place], found[place + 1] - gap)
-    return found
-
-
-def name_below(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
-    """Place a legend in columns below the figure, which becomes higher."""
+    """Name the lines of a panel from the highest end down, next to the figure, or below it if the names are long."""
+    lines = sorted((one for one in axes.get_lines() if not str(one.get_label()).startswith("_")), key=_last_height)
+    if not lines:
+        return
     figure: Any = axes.figure
     size = rcParams["font.size"] / 72
-    longest = max(len(str(one.get_label())) for one in entries)
-    columns = max(1, min(len(entries), int(figure.get_figwidth() / (size * (0.5 * longest + 4)))))
-    rows = -(-len(entries) // columns) + 1 + bool(title)
+    longest = max(len(str(one.get_label())) for one in lines)
+    if longest <= LONGEST_NEXT and 1.5 * size * len(lines) < figure.get_figheight():
+        figure.legend(handles=lines[::-1], loc="outside right center", title=typeset(title))
+        return
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / (size * (0.5 * longest + 4)))))
+    rows = -(-len(lines) // columns) + 1 + bool(title)
     figure.set_figheight(figure.get_figheight() + 1.3 * size * rows)
-    figure.legend(handles=entries, loc="outside lower center", ncols=columns, title=typeset(title))
+    figure.legend(handles=lines[::-1], loc="outside lower center", ncols=columns, title=typeset(title))
+
+
+def _last_height(line: Line2D) -> float:
+    """Where a line ends; at the bottom if it has no point."""
+    heights = np.asarray(line.get_ydata(), dtype=np.float64)
+    return float(next(iter(heights[np.isfinite(heights)][::-1]), -np.inf))
 
 
 # Curves.
@@ -363,14 +324,12 @@ def draw_bars(axes: Axes, values: Bars, label: str, looks: Mapping[str, int] | N
     ``looks`` are the places of their colours; ``limit`` is the largest number of all panels with this axis.
     """
     for place, (name, numbers) in enumerate(values.items()):
-        mean, deviation = float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-        axes.barh(place, mean, height=0.7, color=colour(looks[name] if looks else place), alpha=0.85)
-        if deviation:
-            axes.errorbar(mean, place, xerr=deviation, color="black", capsize=2, linewidth=0.8)
+        mean, deviation = (one[0] for one in mean_and_deviation([np.array([number]) for number in numbers]))
+        look: dict[str, Any] = {"color": colour(looks[name] if looks else place), "alpha": 0.85, "capsize": 2}
+        bar = axes.barh(place, mean, 0.7, xerr=deviation if deviation > 0 else None, **look)
+        axes.bar_label(bar, fmt="{:.1f}" if mean < 1000 else "{:.0f}", padding=4, fontsize="small")
+        if deviation > 0:
             axes.plot(numbers, [place] * len(numbers), "o", color="white", markeredgecolor="black", markeredgewidth=0.5)
-        text, end = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}", max(mean + deviation, *numbers)
-        look: dict[str, Any] = {"fontsize": "small", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.4}}
-        axes.annotate(text, (end, place), (3, 0), textcoords="offset points", va="center", **look)
     axes.set(xlim=(0, max(1.2 * limit, 1.2 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
     axes.set(ylim=(len(values) - 0.5, -0.5), yticks=range(len(values)))
     axes.set_yticklabels([shown(name, 40, fold=24) for name in values])

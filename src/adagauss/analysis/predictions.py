@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,7 @@ from adagauss.data.images import Label
 BINS = 15
 
 
-@dataclass(frozen=True)
-class LabelledPrediction:
+class LabelledPrediction(NamedTuple):
     """The prediction for an image with a known class."""
 
     name: str
@@ -31,16 +29,6 @@ class LabelledPrediction:
     @property
     def correct(self) -> bool:
         return self.predicted == self.true
-
-
-class ClassAccuracy(NamedTuple):
-    """The images of one class."""
-
-    label: Label
-    images: int
-    accuracy: float
-    confused_with: Label | None
-    """The most frequent wrong prediction."""
 
 
 def accuracy(predictions: Sequence[LabelledPrediction]) -> float:
@@ -58,43 +46,37 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def calibration_error(predictions: Sequence[LabelledPrediction]) -> float:
+def calibration_error(probabilities: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Expected calibration error: Σ_b n_b/n · |accuracy_b − mean probability_b|, over `BINS` of equal width.
 
-    >>> sure = [LabelledPrediction("", "a", "a", 0.8, 0.8)] * 4 + [LabelledPrediction("", "a", "b", 0.8, 0.2)]
-    >>> round(calibration_error(sure), 6)
+    >>> round(calibration_error([0.8] * 5, [True, True, True, True, False]), 6)
     0.0
     """
-    shares = np.array([one.probability for one in predictions])
-    return _gap(shares, np.array([one.correct for one in predictions]))
+    shares = np.asarray(probabilities)
+    places = np.minimum((shares * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(places, np.asarray(correct) - shares)).sum() / len(shares))
 
 
-def calibration_error_by_chance(predictions: Sequence[LabelledPrediction], draws: int = 100) -> float:
+def calibration_error_by_chance(probabilities: npt.ArrayLike, draws: int = 100) -> float:
     """The mean calibration error that a perfectly calibrated model would show on a test set of this size.
 
-    >>> few, many = ([LabelledPrediction("", "a", "a", 0.8, 0.8)] * number for number in (10, 1000))
-    >>> calibration_error_by_chance(few) > 5 * calibration_error_by_chance(many) > 0
+    >>> calibration_error_by_chance([0.8] * 10) > 5 * calibration_error_by_chance([0.8] * 1000) > 0
     True
     """
-    shares = np.array([one.probability for one in predictions])
+    shares = np.asarray(probabilities)
     drawn = np.random.default_rng(0).random((draws, len(shares))) < shares
-    return float(np.mean([_gap(shares, correct) for correct in drawn]))
+    return float(np.mean([calibration_error(shares, correct) for correct in drawn]))
 
 
-def _gap(shares: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
-    places = np.minimum((shares * BINS).astype(int), BINS - 1)
-    return float(np.abs(np.bincount(places, correct - shares)).sum() / len(shares))
-
-
-def by_class(predictions: Sequence[LabelledPrediction]) -> list[ClassAccuracy]:
-    """Each true class, the one with the lowest accuracy first."""
+def by_class(predictions: Sequence[LabelledPrediction]) -> list[dict[str, Any]]:
+    """Images, accuracy and most frequent wrong prediction of each true class, the lowest accuracy first."""
     found = []
     for label in dict.fromkeys(one.true for one in predictions):
         own = [one for one in predictions if one.true == label]
-        wrong = Counter(one.predicted for one in own if not one.correct)
-        confused_with = wrong.most_common(1)[0][0] if wrong else None
-        found.append(ClassAccuracy(label, len(own), accuracy(own), confused_with))
-    return sorted(found, key=lambda one: (one.accuracy, str(one.label)))
+        wrong = Counter(one.predicted for one in own if not one.correct).most_common(1)
+        confused_with = wrong[0][0] if wrong else None
+        found.append({"class": label, "images": len(own), "accuracy": accuracy(own), "confused_with": confused_with})
+    return sorted(found, key=lambda one: (one["accuracy"], str(one["class"])))
 
 
 def worst(predictions: Sequence[LabelledPrediction], count: int) -> list[LabelledPrediction]:
@@ -105,17 +87,15 @@ def worst(predictions: Sequence[LabelledPrediction], count: int) -> list[Labelle
 
 def summarise(predictions: Sequence[LabelledPrediction]) -> dict[str, Any]:
     """All metrics of labelled predictions, as ``adagauss evaluate --json`` writes them."""
+    probabilities, correct = zip(*((one.probability, one.correct) for one in predictions), strict=True)
     return {
         "images": len(predictions),
         "accuracy": accuracy(predictions),
-        "accuracy_interval": wilson_interval(sum(one.correct for one in predictions), len(predictions)),
-        "mean_probability": sum(one.probability for one in predictions) / len(predictions),
-        "calibration_error": calibration_error(predictions),
-        "calibration_error_by_chance": calibration_error_by_chance(predictions),
-        "classes": [
-            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.confused_with}
-            for one in by_class(predictions)
-        ],
+        "accuracy_interval": wilson_interval(sum(correct), len(predictions)),
+        "mean_probability": sum(probabilities) / len(predictions),
+        "calibration_error": calibration_error(probabilities, correct),
+        "calibration_error_by_chance": calibration_error_by_chance(probabilities),
+        "classes": by_class(predictions),
         "wrong": [
             {"image": one.name, "class": one.true, "answer": one.predicted, "probability": one.probability}
             for one in worst(predictions, len(predictions))

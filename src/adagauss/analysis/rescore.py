@@ -26,7 +26,7 @@ from adagauss.data import augment
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import ConfigError
-from adagauss.experiments.metrics import mean
+from adagauss.experiments.metrics import Evaluation, mean
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, method_info
@@ -84,15 +84,13 @@ class TestFeatures:
         size = network.extractor.size
         self.features = extract_features(network.extractor, test.images, runtime, prediction=True)[:, :size]
         self._targets = test.targets
-        task_of_class = [task for task, classes in enumerate(stream.task_classes[: index + 1]) for _ in classes]
-        tasks = torch.tensor(task_of_class)[test.targets]
-        self._by_task = [tasks == task for task in range(index + 1)]
+        self._sizes = tuple(map(len, stream.task_classes[: index + 1]))
 
     def accuracy(self, scorer: Scorer) -> float:
         """Mean over tasks of the accuracy on their images."""
         with torch.inference_mode():
-            hits = (by_rows(scorer, self.features).argmax(1).cpu() == self._targets).double()
-        return mean([float(hits[own].mean()) for own in self._by_task])
+            predicted = by_rows(scorer, self.features).argmax(1).cpu()
+        return mean(Evaluation(self._targets, predicted, predicted, self._sizes).accuracy_per_task())
 
 
 class Variant(NamedTuple):

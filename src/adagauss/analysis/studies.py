@@ -161,13 +161,15 @@ def chosen_studies(names: Sequence[str]) -> list[Study]:
 
 
 def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
-    usable = {label: [run for run in runs if not study.needs & run.missing.keys()] for label, runs in groups.items()}
-    usable = {label: runs for label, runs in usable.items() if runs}
+    usable: dict[str, list[Run]] = {}
     reasons: dict[str, list[str]] = {}
-    for label in groups.keys() - usable.keys():
-        reason = next(run.missing[need] for run in groups[label] for need in study.needs if need in run.missing)
-        reasons.setdefault(reason, []).append(escape_control_chars(label))
-    left_out = "; ".join(f"{', '.join(sorted(labels))} ({reason})" for reason, labels in reasons.items())
+    for label, runs in groups.items():
+        if known := [run for run in runs if not study.needs & run.missing.keys()]:
+            usable[label] = known
+        else:
+            reason = next(run.missing[need] for run in runs for need in study.needs if need in run.missing)
+            reasons.setdefault(reason, []).append(label)
+    left_out = "; ".join(f"{escape_control_chars(', '.join(labels))} ({reason})" for reason, labels in reasons.items())
     if not usable:
         return Drawn(study.name, study.title, missing=left_out)
     try:

@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from pathlib import Path
 
 from adagauss.experiments.metrics import METRICS
@@ -150,10 +150,8 @@ LATEX = {
 
 
 def _latex_text(text: str) -> str:
-    parts = re.split(r"\b(A_last|A_inc|L_AC)\b", " ".join(text.split()))
-    formulas = [f"${part[0]}_\\mathrm{{{part[2:]}}}$" for part in parts[1::2]]
-    plain = ["".join(LATEX.get(letter, letter) for letter in part) for part in parts[::2]]
-    return "".join(part for pair in zip_longest(plain, formulas, fillvalue="") for part in pair)
+    plain = "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    return re.sub(r"\b([AL])\\_(last|inc|AC)\b", r"$\1_\\mathrm{\2}$", plain)
 
 
 # The comparison of several methods and seeds under one protocol.

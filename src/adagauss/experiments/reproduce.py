@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 import shutil
 import statistics
 from collections import Counter
@@ -156,14 +157,15 @@ class ItemResults:
                 found.setdefault(one.row.label, []).append(run)
         return found
 
-    def figure(self, ending: str) -> Path:
-        """A file of the figure."""
-        return self.config.folder(self.item) / self.benchmark.protocol / f"{self.item.study}.{ending}"
+    @property
+    def folder(self) -> Path:
+        """Folder of the figure."""
+        return self.config.folder(self.item) / self.benchmark.protocol
 
     @cached_property
     def figure_rows(self) -> Sequence[Mapping[str, str]]:
         """The rows of the figure's CSV file."""
-        file = self.figure("csv")
+        file = self.folder / f"{self.item.study}.csv"
         return list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else []
 
     def numbers(self, row: str) -> dict[int, Numbers]:
@@ -198,10 +200,6 @@ class ItemResults:
                 found.setdefault(int(one["seed"]), []).append((one.get("task", ""), float(one[value.value])))
         return found
 
-    def by_seed(self, value: Value) -> dict[int, float]:
-        """A value by seed; empty if it was not measured."""
-        return {seed: summarised(value.summary, points) for seed, points in self.series(value).items()}
-
     @property
     def features(self) -> float | None:
         """S, the number of features of the networks; None without finished runs."""
@@ -218,9 +216,10 @@ class ItemResults:
         return next(row for row in self.item.rows if row.label == label)
 
     def paper_values(self, label: str) -> dict[str, Any]:
-        """The row of the paper's table; empty if it has none."""
-        stream = SCALES["paper"].find(self.benchmark.protocol).stream
-        return paper_row(self.item.tables, stream, self.row(label).paper) or {}
+        """The row of the paper's table, with its accuracies as the code of its method reports them."""
+        row, stream = self.row(label), SCALES["paper"].find(self.benchmark.protocol).stream
+        found = paper_row(self.item.tables, stream, row.paper) or {}
+        return {re.sub("^(a_last|a_inc)", r"\1_pooled", key) if row.per_image else key: found[key] for key in found}
 
 
 def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]:
@@ -442,7 +441,10 @@ def _trend(claim: Claim, found: ItemResults) -> Verdict:
 
 def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     """Compare means over seeds in the text, and the numbers of each seed in the verdict."""
-    measured = {value.name: found.by_seed(value) for value in claim.values}
+    measured = {
+        value.name: {seed: summarised(value.summary, points) for seed, points in found.series(value).items()}
+        for value in claim.values
+    }
     first, *others = measured
     if claim.relation == "at least" and (bound := found.features if claim.bound == "features" else claim.bound):
         others = ["features" if claim.bound == "features" else "bound"]
@@ -468,8 +470,10 @@ def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     if missing:
         facts += f" (without {', '.join(missing)})"
     if in_table:
+        # As in the paper, whatever the weights of images in the numbers of each method.
         quantity = claim.values[0].columns["quantity"].removesuffix("_pooled")
-        quoted = [found.paper_values(row).get(quantity) for row in (first, nearest)]
+        papers = [found.paper_values(row) for row in (first, nearest)]
+        quoted = [paper.get(quantity, paper.get(f"{quantity}_pooled")) for paper in papers]
         facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
     return verdict(margins, facts)
 
@@ -501,15 +505,13 @@ def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
     """One line per benchmark and row; the paper's number follows every quantity."""
     lines = []
     for one, label in ((results, label) for results in found for label in results.outcomes):
-        numbers, paper, row = one.numbers(label), one.paper_values(label), one.row(label)
+        numbers, paper = one.numbers(label), one.paper_values(label)
         line = {"benchmark": one.protocol.name, "row": label, "seeds": str(len(numbers))}
         for name in one.item.quantities:
             values = [own[name] for own in numbers.values() if name in own]
             line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
-            key, per_image = name.removesuffix("_pooled"), name.endswith("_pooled")
-            stated = paper.get(key) if per_image == row.per_image or not name.startswith("a_") else None
-            deviation = f" ± {paper[f'{key}_std']}" if paper.get(f"{key}_std") is not None else ""
-            line[f"paper {TITLES[name]}"] = f"{stated}{deviation}" if stated is not None else MISSING
+            stated = [str(paper[key]) for key in (name, f"{name}_std") if paper.get(key) is not None]
+            line[f"paper {TITLES[name]}"] = " ± ".join(stated) or MISSING
         if problem := one.problems().get(label):
             absent = len(one.outcomes[label]) - len(numbers)
             some = f"{absent} seed{'s' * (absent > 1)} " if numbers else ""
@@ -595,52 +597,37 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
 
 def _draw(one: ItemResults, config: ReproductionConfig, command: str) -> tuple[Iterable[Path], object]:
     """Draw an item on a benchmark; returns the files, or the reason why there are none. A table is drawn as bars."""
-    if one.item.study is None:
-        measured = {label: list(numbers.values()) for label in one.outcomes if (numbers := one.numbers(label))}
-        if not measured:
-            return [], ""
-        with use_style():
-            rows = [one.row(label) for label in measured]
-            figure = table_figure(one.item.quantities, measured, table_rows([one]), rows)
-            file = config.folder(one.item) / one.benchmark.protocol / "bars.png"
-            save_figure(figure, file, one.item.title, f"{config.scale.note}; {one.code}; {command}")
-        return [file], ""
-    if not one.runs:
+    if not (one.runs if one.item.study else one.measured):
         return [], ""
-    out, names = one.figure("csv").parent, [one.item.study]
+    if one.item.study is None:
+        with use_style():
+            file, origin = one.folder / "bars.png", f"{config.scale.note}; {one.code}; {command}"
+            save_figure(table_figure(one), file, one.item.title, origin)
+        return [file], ""
     try:
-        data = read_dataset(one.protocol.stream, config.workers.options)
-        reporter = config.workers.reporter
-        (drawn,) = analyse(one.runs, out, names=names, dataset=data, reporter=reporter, command=command)
+        data, reporter = read_dataset(one.protocol.stream, config.workers.options), config.workers.reporter
+        (drawn,) = analyse(
+            one.runs, one.folder, names=[one.item.study], dataset=data, reporter=reporter, command=command
+        )
     except AdagaussError as error:
         return [], error
     return drawn.files.values(), drawn.missing
 
 
-def table_figure(
-    quantities: Sequence[str],
-    measured: Mapping[str, Sequence[Numbers]],
-    lines: Sequence[Mapping[str, str]],
-    rows: Sequence[Row],
-) -> Figure:
+def table_figure(one: ItemResults) -> Figure:
     """Bars of the first two quantities of a table, in the colours of the methods, with the numbers of the paper."""
-    heads = {name: TITLES[name] + ", %" * name.startswith("a_") for name in quantities[:2]}
-    bars = {
-        head: {label: [one[name] for one in numbers if name in one] for label, numbers in measured.items()}
-        for name, head in heads.items()
-    }
-    stated = {
-        head: {
-            line["row"]: float(number)
-            for line in lines
-            if line["row"] in measured and (number := line[f"paper {TITLES[name]}"].partition(" ")[0]) != MISSING
-        }
-        for name, head in heads.items()
-        if head.endswith("%")  # times are from other machines
-    }
-    several = len({row.method for row in rows}) > 1
-    looks = {row.label: METHODS.index(row.method) if several else 0 for row in rows}
-    return bar_figure(bars, looks, stated)
+    methods = {label: one.row(label).method for label in one.outcomes if one.numbers(label)}
+    bars: dict[str, dict[str, list[float]]] = {}
+    stated: dict[str, dict[str, float]] = {}
+    for name in one.item.quantities[:2]:
+        is_accuracy = name.startswith("a_")
+        head = TITLES[name] + ", %" * is_accuracy
+        bars[head] = {label: [own[name] for own in one.numbers(label).values() if name in own] for label in methods}
+        if is_accuracy:  # times are from other machines
+            paper = {label: one.paper_values(label).get(name) for label in methods}
+            stated[head] = {label: number for label, number in paper.items() if number is not None}
+    several = len(set(methods.values())) > 1
+    return bar_figure(bars, {label: METHODS.index(own) if several else 0 for label, own in methods.items()}, stated)
 
 
 def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Path) -> None:
