@@ -15,7 +15,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_architecture.py
+	$(BIN)/python -m pytest --noconftest tests/test_architecture.py
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
+import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -43,3 +46,24 @@ def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     process: BaseProcess = PROCESSES.Process(target=work, args=given, daemon=True)
     process.start()
     return process
+
+
+def printed(work: Callable[..., object], *given: Any) -> str:
+    """What a function of a module prints in a process of its own; fails with its traceback."""
+    reader, writer = pipe()
+    process = started(_print_to, writer, work, given)
+    writer.close()
+    text, error = reader.recv()
+    process.join()
+    assert not error, error
+    return str(text)
+
+
+def _print_to(writer: Connection, work: Callable[..., object], given: tuple[Any, ...]) -> None:
+    text, error = io.StringIO(), ""
+    try:
+        with redirect_stdout(text):
+            work(*given)
+    except BaseException:
+        error = traceback.format_exc()
+    writer.send((text.getvalue(), error))

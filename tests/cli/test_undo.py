@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -174,9 +175,20 @@ def test_a_decomposed_name_of_a_folder_is_noted_as_its_class(
     assert adagauss("teach", birds, "more").code == 0
 
 
+CODE = """
+import json, sys
+from adagauss.cli import main
+for command in json.loads(sys.argv[1]):
+    sys.argv[1:] = command
+    try:
+        main()
+    except SystemExit as ended:
+        print(ended.code, "torch" in sys.modules)
+"""
+
+
 def test_paths_are_checked_before_torch_is_imported(adagauss: Command, birds: Path) -> None:
-    code = "import sys\nfrom adagauss.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    for command in (
+    commands: list[list[str | Path]] = [
         ["predict", birds, "absent.jpg"],
         ["predict", "seen/owl/000.png", birds],
         ["teach", birds, "absent"],
@@ -185,9 +197,10 @@ def test_paths_are_checked_before_torch_is_imported(adagauss: Command, birds: Pa
         ["forget", birds, "owl", "--images", "absent"],
         ["rename", "absent", "owl", "Owl"],
         ["undo", birds],
-    ):
-        done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (2, "False\n"), (command, done.stderr)
+    ]
+    given = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run([sys.executable, "-c", CODE, given], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["2 False"] * len(commands), done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root takes another user's rights")

@@ -6,44 +6,29 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from adagauss.cli import app
 from adagauss.core.config import Part, plain, version_0_2
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, method_info
 from adagauss.methods.base import _METHODS, MODULES, methods
 from adagauss.utils.files import read_yaml
+from tests.processes import printed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
 RUN = ("-d", "digits", "--tasks", "2", "--epochs", "1", "--set", "backbone.name=convnet", "--quiet")
 
 
-COMMANDS = """
-import json, sys
-from adagauss.cli import app
-for words in json.loads(sys.argv[1]):
-    app(words, standalone_mode=False)
-"""
-
-
-def adagauss(folder: Path, *commands: tuple[str, ...]) -> str:
-    """Run commands in a process of their own, which finds modules in ``folder``."""
-    paths = [str(folder), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run_commands(folder: Path, *commands: tuple[str, ...]) -> None:
+    """Run commands in a folder, which is searched for modules."""
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    for words in commands:
+        app(words, standalone_mode=False)
 
 
 def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes(tmp_path: Path) -> None:
@@ -51,14 +36,15 @@ def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes
     (tmp_path / "own" / "__init__.py").touch()
     shutil.copy(EXAMPLE, tmp_path / "own" / "shifting.py")
     run = tmp_path / "run"
-    adagauss(tmp_path, ("run", "-m", "own.shifting:mean-shift", *RUN, "--out", str(run)))
+    printed(run_commands, tmp_path, ("run", "-m", "own.shifting:mean-shift", *RUN, "--out", str(run)))
     stored = read_yaml(run / "config.yaml")
     assert stored["method_name"] == "own.shifting:mean-shift"
     assert stored["method"]["drift"]["kind"] == "own.shifting:mean_shift"
     metrics = (run / "metrics.json").read_text()
     shutil.rmtree(run / "tasks" / "02")
     (run / "metrics.json").unlink()
-    shown = adagauss(
+    shown = printed(
+        run_commands,
         tmp_path,
         ("run", "--out", str(run), "--resume", "--quiet"),
         ("info", str(run)),
@@ -84,18 +70,18 @@ def test_every_method_is_in_the_module_that_the_table_names() -> None:
     assert {name for name in homes if _METHODS.stored_name(name) == name} == set(known)
 
 
+def imported_by_making() -> None:
+    """Print the modules of methods that are imported by the first use of a module's methods."""
+    for names in (("lwf", "sdc"), ("adagauss",)):
+        before = {name for name in sys.modules if name.startswith("adagauss.methods.")}
+        for name in names:
+            make_method(name)
+        loaded = {name for name in sys.modules if name.startswith("adagauss.methods.")} - before
+        sys.stdout.write(f"{sorted(loaded)}\n")
+
+
 def test_making_a_method_imports_its_module_only() -> None:
-    code = """
-import sys
-from adagauss.methods import make_method
-for names, module in (("lwf", "sdc"), "lwf"), (("adagauss",), "adagauss"):
-    before = {name for name in sys.modules if name.startswith("adagauss.methods.")}
-    for name in names:
-        make_method(name)
-    loaded = {name for name in sys.modules if name.startswith("adagauss.methods.")}
-    assert loaded - before == {f"adagauss.methods.{module}"}, loaded
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert printed(imported_by_making) == "['adagauss.methods.lwf']\n['adagauss.methods.adagauss']\n"
 
 
 def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
