@@ -69,7 +69,7 @@ class Augmentation(Config):
 
     @classmethod
     def none(cls) -> Self:
-        """No augmentation, only the conversion to floats."""
+        """Return an augmentation that only converts images to floats."""
         return cls(crop_padding=0, flip=False)
 
     @property
@@ -79,7 +79,7 @@ class Augmentation(Config):
         return self in (plain, plain.with_changes(flip=False))
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Augmented float32 images in 0..1 from uint8 images ``(B, C, H, W)``, on the same device."""
+        """Augment uint8 images ``(B, C, H, W)``; returns float32 images in 0..1 on the same device."""
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise DataError(
                 f"augmentation takes uint8 images of shape (B, C, H, W); "
@@ -125,7 +125,7 @@ class Changes:
         return images
 
     def read(self, images: Images, rows: Tensor, device: torch.device) -> Tensor:
-        """Augmented images at ``rows``; random crops are cut from whole pictures where these are kept."""
+        """Read and augment the images at ``rows``; random crops are cut from whole pictures where these are kept."""
         (change, drawn), *others = self.steps
         crops = getattr(images, "crops", None)
         if crops is not None and isinstance(change, partial) and change.func is resized_crop:
@@ -135,13 +135,13 @@ class Changes:
         return self(images.batch(rows).to(device))
 
     def of(self, rows: Tensor) -> Changes:
-        """The parameters of some images of the batch, to augment each as within the whole batch."""
+        """Select the parameters of some images of the batch, to augment each as within the whole batch."""
         return Changes(
             tuple((change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
         )
 
     def flips(self, count: int) -> Tensor:
-        """Which of the ``count`` images are mirrored."""
+        """Return which of the ``count`` images are mirrored."""
         chosen = [drawn["chosen"] for change, drawn in self.steps if change is flip_where]
         return chosen[0] if chosen else torch.zeros(count, dtype=torch.bool)
 
@@ -157,7 +157,7 @@ def unchanged() -> Changes:
 
 
 def to_float(images: Tensor) -> Tensor:
-    """Grey levels 0..255 as float32 in 0..1."""
+    """Convert grey levels 0..255 to float32 in 0..1."""
     return images.to(torch.float32).div_(255)
 
 
@@ -180,7 +180,7 @@ def contrast(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factors: Tensor) -> Tensor:
-    """Multiply the difference from the 3 × 3 mean (middle counted five times; border pixels as they are)."""
+    """Multiply the difference from the 3 × 3 mean (the middle counts five times; border pixels are unchanged)."""
     smooth = images.float()
     rows = smooth[..., :-2, :] + smooth[..., 1:-1, :] + smooth[..., 2:, :]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * smooth[..., 1:-1, 1:-1]
@@ -189,18 +189,18 @@ def sharpness(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
-    """``d + factor · (v - d)`` clipped to 0..255; the fraction is dropped."""
+    """Interpolate: ``d + factor · (v - d)``, clipped to 0..255; the fraction is dropped."""
     scale = per_image(factors, images).float()
     return ((images - degenerate).mul_(scale).add_(degenerate)).clamp_(0, 255).to(torch.uint8)
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
-    """One value per image as ``(B, 1, 1, 1)`` on the device of the images."""
+    """Reshape one value per image to ``(B, 1, 1, 1)``, on the device of the images."""
     return values.to(images.device).view(-1, 1, 1, 1)
 
 
 def luminance(images: Tensor) -> Tensor:
-    """Grey version ``(B, 1, H, W)`` by the ITU-R 601 weights in 16-bit fixed point."""
+    """Convert to grey ``(B, 1, H, W)`` with the ITU-R 601 weights in 16-bit fixed point."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.int().chunk(3, dim=1)
@@ -263,8 +263,8 @@ def affine(images: Tensor, matrices: Tensor, fill: int = 0) -> Tensor:
     height, width = images.shape[-2:]
     a, b, c, d, e, f = matrices.to(images.device, torch.float32)[:, :, None, None].unbind(1)
     x, y = pixel_centres(width, images.device), pixel_centres(height, images.device)[:, None]
-    u = _black_outside((a * x - 0.5 * width) + (b * y + c), width)
-    v = _black_outside((d * x - 0.5 * height) + (e * y + f), height)
+    u = _grid_points((a * x - 0.5 * width) + (b * y + c), width)
+    v = _grid_points((d * x - 0.5 * height) + (e * y + f), height)
     grid = torch.stack((u, v), dim=-1)
     raised = images.float().add_(_TRUNCATION_MARGIN)
     values = F.grid_sample(raised - fill, grid, padding_mode="zeros", align_corners=False) + fill
@@ -272,12 +272,12 @@ def affine(images: Tensor, matrices: Tensor, fill: int = 0) -> Tensor:
 
 
 def pixel_centres(size: int, device: torch.device) -> Tensor:
-    """``0.5, 1.5, ..., size - 0.5``."""
+    """Return ``0.5, 1.5, ..., size - 0.5``."""
     return torch.arange(size, dtype=torch.float32, device=device) + 0.5
 
 
-def _black_outside(points: Tensor, size: int) -> Tensor:
-    """Points along one axis, counted from its middle, in the units of `grid_sample`; points outside go far away.
+def _grid_points(points: Tensor, size: int) -> Tensor:
+    """Convert points along one axis, counted from its middle, to the units of `grid_sample`; those outside go far away.
 
     Points within the image are clipped to the centres of the outermost pixels, where nothing outside is mixed in.
     """
@@ -287,13 +287,13 @@ def _black_outside(points: Tensor, size: int) -> Tensor:
 
 
 def _matrices(*entries: Tensor | float) -> Tensor:
-    """Affine matrices ``(B, 6)`` from six entries, each a number or one value per image."""
+    """Stack six entries, each a number or one value per image, to affine matrices ``(B, 6)``."""
     values = next(entry for entry in entries if isinstance(entry, Tensor))
     return torch.stack([entry if isinstance(entry, Tensor) else torch.full_like(values, entry) for entry in entries], 1)
 
 
 def rotate_matrices(degrees: Tensor, height: int, width: int) -> Tensor:
-    """Rotation counter-clockwise about the centre ``(W/2, H/2)``; rows count downwards."""
+    """Return rotations counter-clockwise about the centre ``(W/2, H/2)``; rows count downwards."""
     angles = torch.deg2rad(degrees)
     cos, sin = angles.cos(), angles.sin()
     x, y = width / 2, height / 2
@@ -313,7 +313,7 @@ def flip_where(images: Tensor, chosen: Tensor) -> Tensor:
 
 
 def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Tensor:
-    """Windows of the original size, from images padded with ``padding`` black pixels on every side.
+    """Cut windows of the original size out of images padded with ``padding`` black pixels on every side.
 
     Args:
         images: uint8 ``(B, C, H, W)``.
@@ -333,7 +333,7 @@ def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Te
 
 
 def resized_crop(images: Tensor, tries: Tensor, scale: tuple[float, float]) -> Tensor:
-    """A random box of each image ``(B, C, H, W)`` stretched to the full size, bilinearly; see `boxes_of`."""
+    """Stretch a random box of each image ``(B, C, H, W)`` to the full size, bilinearly; see `boxes_of`."""
     height, width = images.shape[-2:]
     boxes = boxes_of(tries, torch.tensor([height, width]).expand(len(images), 2), scale)
     top, left, box_height, box_width = boxes.to(images.device, torch.float32)[:, :, None].unbind(1)
@@ -350,7 +350,7 @@ def resized_crop(images: Tensor, tries: Tensor, scale: tuple[float, float]) -> T
 
 
 def boxes_of(tries: Tensor, sizes: Tensor, scale: tuple[float, float]) -> Tensor:
-    """Random boxes ``(N, 4)``: top, left, height and width, in images of ``sizes`` ``(N, 2)``.
+    """Return random boxes ``(N, 4)``: top, left, height and width, in images of ``sizes`` ``(N, 2)``.
 
     ``tries`` ``(N, 4, 10)`` are uniform in 0..1: the area is a uniform share of the image, the log aspect ratio
     uniform in 3/4..4/3. The first try that fits into the image is used; if none fits, the largest central box with an
@@ -372,7 +372,7 @@ def boxes_of(tries: Tensor, sizes: Tensor, scale: tuple[float, float]) -> Tensor
 
 
 def cutout(images: Tensor, side: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """A black square of ``side`` pixels around each image's centre ``(row, column)``, cut at the borders."""
+    """Blacken a square of ``side`` pixels around ``(row, column)`` in each image, cut at the borders."""
 
     def covered(centres: Tensor, size: int) -> Tensor:
         offsets = torch.arange(size) - (centres - side // 2)[:, None]
@@ -408,7 +408,7 @@ OPERATIONS = ("identity", *MATRICES, *COLOURS)
 
 
 def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fill: int = 0) -> Tensor:
-    """Image ``i`` of ``(B, C, H, W)`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
+    """Apply operation number ``operations[i]`` with strength ``magnitudes[i]`` to image ``i`` of ``(B, C, H, W)``.
 
     Operations and magnitudes ``(B,)`` are on the CPU. Pixels that lie outside the image get the grey level ``fill``.
     """
@@ -466,7 +466,7 @@ _AUTO_LEVELS = torch.tensor([[step[2] for step in pair] for pair in _AUTO_PAIRS]
 
 
 def draw_trivial(count: int, generator: torch.Generator) -> list[Operations]:
-    """One operation per image, all equally likely, with uniformly drawn strength and sign."""
+    """Draw one operation per image, all equally likely, with uniformly drawn strength and sign."""
     operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (count,), generator=generator)]
     bins = torch.randint(31, (count,), generator=generator)
     strengths = _strengths(31, slope=0.99, shift=(32, 32), degrees=135, change=0.99, lost_bits=6)
@@ -474,7 +474,7 @@ def draw_trivial(count: int, generator: torch.Generator) -> list[Operations]:
 
 
 def draw_auto(count: int, size: tuple[int, int], generator: torch.Generator) -> list[Operations]:
-    """One of the 25 pairs per image; each of its two operations is applied with its own probability."""
+    """Draw one of the 25 pairs per image; each of its two operations is applied with its own probability."""
     pairs = torch.randint(len(_AUTO_PAIRS), (count,), generator=generator)
     shift = (150 / 331 * size[1], 150 / 331 * size[0])  # the search shifted images of 331 pixels by up to 150
     strengths = _strengths(10, slope=0.3, shift=shift, degrees=30, change=0.9, lost_bits=4)
@@ -488,7 +488,7 @@ def draw_auto(count: int, size: tuple[int, int], generator: torch.Generator) -> 
 
 
 def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:
-    """±1 with probability 0.5 each for operations with a direction, 1 for the others."""
+    """Draw ±1 with probability 0.5 each for operations with a direction; the others get 1."""
     signs = 2 * torch.randint(2, operations.shape, generator=generator) - 1
     return torch.where(_SIGNED[operations], signs, 1)
 
@@ -497,7 +497,7 @@ def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:
 def _strengths(
     bins: int, slope: float, shift: tuple[float, float], degrees: float, change: float, lost_bits: int
 ) -> Tensor:
-    """Magnitudes ``(operation, bin)``: equal steps from no effect at bin 0 to the strongest at the last."""
+    """Return magnitudes ``(operation, bin)``: equal steps from no effect at bin 0 to the strongest at the last."""
     ends = {"shear_x": slope, "shear_y": slope, "translate_x": shift[0], "translate_y": shift[1], "rotate": degrees}
     ends |= dict.fromkeys(("brightness", "color", "contrast", "sharpness"), change)
     rows = {name: torch.linspace(0, end, bins) for name, end in ends.items()}

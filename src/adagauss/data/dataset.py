@@ -120,12 +120,12 @@ def register_dataset(
 
 
 def datasets() -> dict[str, DatasetInfo]:
-    """All registered datasets by name."""
+    """Return all registered datasets by name."""
     return _DATASETS.all()
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """One registered dataset; an unknown name raises with the nearest known one.
+    """Return a registered dataset; the error for an unknown name suggests the nearest one.
 
     >>> dataset_info("folder:/my/birds").folder
     '/my/birds'
@@ -142,7 +142,7 @@ def absolute_name(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """The name for titles and folders: of ``folder:PATH``, the folder's name.
+    """Return the name for titles and folders; for ``folder:PATH`` it is the folder's name.
 
     >>> short_name("folder:/home/me/birds"), short_name("digits")
     ('birds', 'digits')
@@ -152,7 +152,7 @@ def short_name(name: str) -> str:
 
 
 def _split_path(name: str) -> tuple[str, Path | None]:
-    """The dataset and the absolute path of a name such as ``folder:PATH``; other names have no path."""
+    """Split a name such as ``folder:PATH`` into the dataset and the absolute path; other names have no path."""
     prefix, _, location = name.partition(":")
     if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
         return name, None
@@ -174,7 +174,7 @@ def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:
 
 
 def how_to_get(info: DatasetInfo) -> str:
-    """How to get a dataset.
+    """Describe how to get a dataset.
 
     >>> how_to_get(dataset_info("cifar100"))
     '`adagauss list datasets --fetch cifar100` gets it.'

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +43,9 @@ MAX_PIXELS = 2**26
 """Limit for an image file before resizing: decoding takes up to twelve bytes per pixel, and a PNG of 20 kB can hold 170
 million pixels."""
 BAND = 2**20
-"""Pixels that are brought to another mode at a time, where that takes more memory than the result."""
-LARGEST_TILE = 4096
-"""Side in pixels that a tile of a TIFF may have, even where the image is smaller."""
+"""Pixels that are converted to another mode at a time, where that takes more memory than the result."""
+MAX_TILE = 4096
+"""Largest side in pixels of a tile of a TIFF, even if the image is smaller."""
 MAX_PIXELS_VARIABLE = "ADAGAUSS_MAX_PIXELS"
 MAX_SCANS = 100
 """Limit for the scans of a JPEG. Each one takes time for all pixels; encoders write about ten."""
@@ -57,7 +57,7 @@ CHEAP_PIXELS = 2**24
 """Scans × pixels that decode in less than a second. Images with more, or of other formats, are decoded in a child
 process, which the system ends after its CPU time."""
 CHEAP_BYTES = 2**20
-"""Larger files go to the child process too: tiny chunks take Pillow 0.4 s per megabyte, in which no thread runs."""
+"""Larger files go to the child process too: Pillow holds the GIL for 0.4 s per megabyte of tiny chunks."""
 DECODING_SECONDS = 30.0
 """CPU time for one image of at most `MAX_PIXELS`; the largest usual ones take a third of it."""
 _START_OF_SCAN = b"\xff\xda"
@@ -160,13 +160,13 @@ def as_picture(pixels: Pixels) -> Image.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Width and height, from the header; raises if it is not that of a readable image."""
+    """Read width and height from the header; raises if it is not the header of a readable image."""
     with _opened(path) as image:
         return image.size
 
 
 def pixel_limit() -> int:
-    """Limit for the pixels of an image file: from the environment, or `MAX_PIXELS`."""
+    """Return the limit for the pixels of an image file: from the environment, or `MAX_PIXELS`."""
     text = os.environ.get(MAX_PIXELS_VARIABLE, "")
     if not text:
         return MAX_PIXELS
@@ -176,11 +176,10 @@ def pixel_limit() -> int:
 
 
 @contextmanager
-def _opened(source: Path | bytes | bytearray | BinaryIO) -> Iterator[Image.Image]:
+def _opened(source: Path | bytes | bytearray) -> Iterator[Image.Image]:
     limit = pixel_limit()
     try:
-        content = BytesIO(source) if isinstance(source, bytes | bytearray) else source
-        stream = open_regular(content) if isinstance(content, Path) else nullcontext(content)
+        stream = open_regular(source) if isinstance(source, Path) else BytesIO(source)
     except IrregularFileError:
         raise DataError("it is not a regular file") from None
     with stream as file:
@@ -208,7 +207,7 @@ def _check_tiles(image: Image.Image) -> None:
     """Refuse a TIFF whose tiles are far larger than the image: memory is taken for a whole tile."""
     tags = getattr(image, "tag_v2", {})
     for tag, side in ((TiffImagePlugin.TILEWIDTH, image.width), (TiffImagePlugin.TILELENGTH, image.height)):
-        if tag in tags and not tags[tag] <= max(side + 15, LARGEST_TILE):  # a tile may end after the image
+        if tag in tags and not tags[tag] <= max(side + 15, MAX_TILE):  # a tile may end after the image
             raise DataError(f"its tiles are larger than the image ({tags[tag]} and {side} pixels): it is damaged")
 
 
@@ -296,7 +295,7 @@ def _waiting_child() -> subprocess.Popen[bytes]:
         while True:
             if (child := _idle.pop()).poll() is None:
                 return child
-    # It runs this module, in a session of its own, where Ctrl-C does not reach it.
+    # It runs this module in its own session, where Ctrl-C does not reach it.
     places = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     return subprocess.Popen(
         [sys.executable, "-P", "-c", "from adagauss.data.decode import _serve; _serve()"],
@@ -308,7 +307,7 @@ def _waiting_child() -> subprocess.Popen[bytes]:
 
 
 def _serve() -> None:
-    """Decode the images that are requested on standard input, until it is closed: the child process."""
+    """Run the child process: decode the images that are requested on standard input, until it is closed."""
     timer = getattr(signal, "setitimer", None)  # missing on Windows, where only the parent's limit applies
     while line := sys.stdin.buffer.readline():
         path, length, size, channels, mode, (limit, pillow_limit, seconds) = json.loads(line)

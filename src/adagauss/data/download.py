@@ -48,7 +48,7 @@ def fetch(name: str, root: Path, *, reporter: Reporter | None = None) -> Path:
 
 
 def _obtain(name: str, url: str, md5: str, folder: Path, reporter: Reporter) -> Path:
-    """The path of an official file; pooch downloads it unless a file with its checksum is there."""
+    """Return the path of an official file; pooch downloads it unless a file with its checksum is there."""
     import pooch
 
     file = folder / url.rsplit("/", 1)[1]
@@ -86,7 +86,7 @@ class _DownloadBar:
         self._advance = ignore
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the reporter closes the bar."""
 
 
 def extract(archive: Path, target: Path) -> None:
@@ -116,7 +116,7 @@ def extract(archive: Path, target: Path) -> None:
 
 
 def _moves(source: Path, target: Path, archive: Path) -> Iterator[tuple[Path, Path]]:
-    """What replaces what, file by file where a folder exists; an error if it exists as a link to somewhere."""
+    """Yield pairs of source and target, file by file where a folder exists; raises if the folder is a link."""
     for path in sorted(source.iterdir()):
         place = target / path.name
         if path.is_symlink() or not path.is_dir():

@@ -1,4 +1,4 @@
-"""A fingerprint of a dataset: runs with different fingerprints have not seen the same images."""
+"""Fingerprints of datasets: runs with different fingerprints used different images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS = 4096
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """A digest of the images, labels and class names of both parts, the same on every machine and in every folder.
+    """Return a digest of the images, labels and class names, the same on every machine and in every folder.
 
     Images in memory are hashed completely. For image files, all names and sizes are hashed, and the first and last
     kilobytes of a thousand evenly spaced files; dates are not, since copying changes them. So a few changed pixels in a
@@ -36,7 +36,7 @@ def fingerprint(dataset: Dataset) -> str:
 
 
 def fingerprints(dataset: Dataset) -> dict[str, str]:
-    """A digest of each aspect of a dataset, so that whoever compares them can say what changed.
+    """Return a digest of each aspect of a dataset, so that a comparison shows what changed.
 
     >>> from adagauss.data.dataset import load_dataset
     >>> list(fingerprints(load_dataset("digits")))[:3]

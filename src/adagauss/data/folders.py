@@ -109,7 +109,7 @@ def require(path: Path) -> Path:
 
 
 def require_files(files: Files) -> Files:
-    """Return files that a dataset lists; raise if some are missing: it was only partly extracted."""
+    """Return the files that a dataset lists; raise if some are missing, as after a partial extraction."""
     if missing := [path for path, _ in files if not path.is_file()]:
         raise DataError(
             f"{len(missing)} of {len(files)} listed images are missing, the first expected at {missing[0]}: the "
@@ -119,7 +119,7 @@ def require_files(files: Files) -> Files:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8, without empty ones."""
+    """Read the lines of a text file in UTF-8, without empty ones."""
     try:
         text = require(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -128,7 +128,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def table(path: Path) -> list[tuple[str, str]]:
-    """A text file of ``key value`` lines, as used by many datasets for labels and splits."""
+    """Read a text file of ``key value`` lines, which many datasets use for labels and splits."""
     rows = [line.split(maxsplit=1) for line in lines_of(path)]
     if not rows or any(len(row) != 2 for row in rows):
         raise DataError(f"{path} is empty or damaged")
@@ -136,7 +136,7 @@ def table(path: Path) -> list[tuple[str, str]]:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The folders in ``folder``, sorted by name; at least one."""
+    """List the folders in ``folder``, sorted by name; raise if there are none."""
     found = folders_in(require(folder))
     if not found:
         raise DataError(f"{folder} holds no class folders")
@@ -144,7 +144,7 @@ def class_folders(folder: Path) -> list[Path]:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """All image files in a folder and below, sorted by path; warn about images of unsupported formats."""
+    """List all image files in a folder and below, sorted by path; warn about images of unsupported formats."""
     files = image_files(require(folder), IMAGE_SUFFIXES | UNSUPPORTED_SUFFIXES)
     found = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
     others = Counter(suffix for path in files if (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES)
@@ -161,12 +161,12 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def files_of_classes(folders: Sequence[Path]) -> Files:
-    """All image files of class folders, numbered in the given order."""
+    """List all image files of class folders, numbered in the given order."""
     return [(path, target) for target, folder in enumerate(folders) for path in images_in(folder)]
 
 
 def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Training and test positions among ``count`` images, the same on every machine; at least one of each."""
+    """Split ``count`` positions into training and test, the same on every machine; at least one of each."""
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held_out = min(max(1, round(count * test_share)), count - 1)
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
@@ -190,12 +190,12 @@ def split_by_class(folders: Sequence[Path], test_share: float, *, same_seed: boo
 
 
 def holds_class_folders(folder: Path) -> bool:
-    """Whether the folder exists and any folder in it holds images."""
+    """Return whether the folder exists and any folder in it holds images."""
     return folder.is_dir() and any(image_files(path) for path in folders_in(folder))
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """The visible folders in a folder, sorted by name; there may be none."""
+    """List the visible folders in a folder, sorted by name; there may be none."""
     own = folder.resolve()
     return sorted(
         path
@@ -206,7 +206,7 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def image_files(folder: Path, suffixes: Collection[str] = IMAGE_SUFFIXES) -> list[Path]:
-    """All image files in a folder and its subfolders, sorted by path; there may be none.
+    """List all image files in a folder and its subfolders, sorted by path; there may be none.
 
     Links are followed, but not to a parent folder, which would bring in other classes.
     """
@@ -310,11 +310,11 @@ class FileImages:
         return torch.from_numpy(np.stack(pixels) if pixels else np.empty((0, *self.shape), np.uint8))
 
     def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Boxes of the whole pictures as images, if these are kept: ``boxes_of`` maps heights and widths to boxes."""
+        """Cut boxes out of whole pictures, if these are kept: ``boxes_of`` maps heights and widths to boxes."""
         return self._cut(indices, boxes_of) if self._margin else None
 
     def _cut(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Boxes (top, left, height, width) of whole pictures, resized to squares."""
+        """Cut boxes (top, left, height, width) out of whole pictures and resize them to squares."""
         pictures = self._read(indices.tolist())
         boxes = boxes_of(torch.tensor([one.shape[1:] for one in pictures]).view(-1, 2)).tolist()
         found = np.empty((len(pictures), *self.shape), dtype=np.uint8)
@@ -333,7 +333,7 @@ class FileImages:
     def _decode(
         self, rows: Sequence[int], advance: Advance = ignore, keep: bool = True
     ) -> tuple[list[Pixels], dict[int, str]]:
-        """The pixels of some files, and for each that failed (it has no pixels) the reason."""
+        """Decode some files; returns their pixels, and the reason for each that failed, which has no pixels."""
         pixels = [np.empty(0, np.uint8)] * (len(rows) if keep else 0)
 
         def decode(row: int) -> None:
@@ -346,13 +346,13 @@ class FileImages:
 
 
 def _central_squares(sizes: Tensor) -> Tensor:
-    """The boxes of the images within whole pictures of these heights and widths (N, 2); see `FileImages`."""
+    """Return the boxes of the images within whole pictures of these heights and widths (N, 2); see `FileImages`."""
     sides = (sizes.double().amin(1, keepdim=True) / WHOLE_SIDE).round()
     return torch.cat([((sizes - sides) / 2).round(), sides, sides], dim=1).long()
 
 
 def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], skip_bad: bool) -> list[int]:
-    """The positions of the usable ones of ``count`` images; ``bad`` maps the positions of the others to the reasons.
+    """Return the positions of the usable images among ``count``; ``bad`` maps the other positions to the reasons.
 
     One warning names the bad images; without ``skip_bad``, they are an error.
     """
@@ -371,7 +371,7 @@ def usable(bad: Mapping[int, str], count: int, name: Callable[[int], str], skip_
 
 
 def first_reasons(bad: Collection[tuple[str, str]]) -> str:
-    """The names of the first few bad images with the reasons, and how many more there are.
+    """Name the first few bad images with the reasons, and count the rest.
 
     >>> first_reasons([("a.png", "empty"), ("b.png", "torn")])
     'a.png (empty); b.png (torn)'

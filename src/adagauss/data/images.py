@@ -22,7 +22,7 @@ Label = Hashable
 CACHE_BYTES = 4 * 2**30
 """Memory for decoded images; beyond it, images in files are decoded at every use."""
 EXACT_INTEGERS = 2**53
-"""Up to here every whole number is a float."""
+"""Floats represent every integer up to this one."""
 CHECKED = 100
 """Images whose pixel range is checked before each task: files may have to be decoded for it."""
 ANOTHER_SCALE = 8
@@ -45,8 +45,8 @@ class Images(Protocol):
 class ArrayImages:
     """Images held in memory as one uint8 tensor.
 
-    Accepts ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``, uint8 in 0..255 or floats in 0..1. Any number of
-    channels below height and width can come first; grey and colour can also come last.
+    Accepts ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``, uint8 in 0..255 or floats in 0..1. The channels
+    can come first if there are fewer than rows and columns; 1, 3 or 4 channels can also come last.
 
     >>> ArrayImages(np.zeros((5, 8, 8), dtype=np.uint8)).shape
     (1, 8, 8)
@@ -91,7 +91,7 @@ class Subset:
         return self.images.batch(self.indices[indices])
 
     def crops(self, indices: Tensor, boxes_of: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Boxes of whole pictures, if the source keeps them."""
+        """Cut boxes out of whole pictures, if the source keeps them."""
         crops = getattr(self.images, "crops", None)
         found: Tensor | None = crops and crops(self.indices[indices], boxes_of)
         return found
@@ -141,7 +141,7 @@ class LabelledImages:
 
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
-        """From one label per image; classes are sorted if possible, else in order of first appearance."""
+        """Create from one label per image; classes are sorted if possible, else in order of first appearance."""
         plain: list[Any] = [normal_label(label.item() if isinstance(label, np.generic) else label) for label in labels]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
@@ -161,7 +161,7 @@ class LabelledImages:
         return [self.classes[target] for target in self.targets.tolist()]
 
     def of_classes(self, classes: Sequence[Label]) -> LabelledImages:
-        """Only the images of ``classes``, numbered in the given order."""
+        """Select the images of ``classes``, numbered in the given order."""
         position = {normal_label(label): index for index, label in enumerate(classes)}
         renumber = torch.tensor([position.get(label, -1) for label in self.classes], dtype=torch.long)
         targets = renumber[self.targets]
@@ -175,7 +175,7 @@ class LabelledImages:
 
 
 def normal_label(label: Label) -> Label:
-    r"""Text in Unicode's composed form (NFC): file systems and keyboards write accents in several forms.
+    r"""Convert text to Unicode's composed form (NFC): file systems and keyboards write accents in several forms.
 
     >>> normal_label("Kohle\u0308"), normal_label(3)
     ('Kohlë', 3)
@@ -184,7 +184,7 @@ def normal_label(label: Label) -> Label:
 
 
 def check_labels_exact(labels: Iterable[object]) -> None:
-    """Refuse whole numbers beyond 2⁵³ among labels that are not whole: as floats, several of them are one."""
+    """Refuse integers beyond 2⁵³ if other labels are floats: as floats, several of them would be one label."""
     large, floats = None, False
     for label in labels:
         floats = floats or isinstance(label, float)
@@ -192,13 +192,13 @@ def check_labels_exact(labels: Iterable[object]) -> None:
             large = label
     if floats and large is not None:
         raise DataError(
-            f"label {large} is too large among labels that are not whole numbers: beyond 2**53 several whole "
-            "numbers are one float. Use whole numbers or text for all labels"
+            f"label {large} is too large among labels that are not whole numbers: beyond 2**53, several whole numbers "
+            "are the same float. Use whole numbers or text for all labels"
         )
 
 
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
-    """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
+    """Convert pixels of any common layout to uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
     if pixels.ndim == 3:
         pixels = pixels.unsqueeze(1)
     if pixels.ndim == 4 and len(pixels) == 0:
@@ -209,7 +209,7 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
             f"got {tuple(pixels.shape)}"
         )
     axis = channel_axis(tuple(pixels.shape[1:]))
-    # Other numbers of channels are those of instruments. Where they could be rows, they are not guessed at.
+    # Scientific images have other numbers of channels. If these could also be rows, the layout is not guessed.
     if axis is None and pixels.shape[1] >= min(pixels.shape[2:]):
         raise DataError(
             f"images of shape {tuple(pixels.shape)} have neither 1, 3 or 4 channels nor fewer channels than rows and "
@@ -228,7 +228,7 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
 
 
 def to_uint8(pixels: Tensor) -> Tensor:
-    """Pixels as uint8, images along the first axis; floats must lie in 0..1, other whole numbers in 0..255."""
+    """Convert pixels to uint8, images along the first axis; floats must lie in 0..1, integers in 0..255."""
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
     bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
@@ -248,7 +248,7 @@ def to_uint8(pixels: Tensor) -> Tensor:
 
 
 def evenly_spaced(count: int, most: int) -> Tensor:
-    """At most ``most`` evenly spaced positions below ``count``, including the first and the last.
+    """Return at most ``most`` evenly spaced positions below ``count``, including the first and the last.
 
     >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
     ([0, 3, 6, 9], [0, 1])
@@ -263,7 +263,7 @@ PixelRange = tuple[int, int]
 
 
 def pixel_range(images: Images, most: int = CHECKED) -> PixelRange:
-    """The smallest and largest pixel of ``most`` evenly spaced images, or of all if there are fewer.
+    """Find the smallest and largest pixel of ``most`` evenly spaced images, or of all if there are fewer.
 
     >>> pixel_range(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
     (0, 200)
@@ -273,7 +273,7 @@ def pixel_range(images: Images, most: int = CHECKED) -> PixelRange:
 
 
 def merge_pixel_ranges(before: PixelRange | None, now: PixelRange) -> PixelRange:
-    """The pixel range of all tasks, with that of one more; warns if this one seems to be on another scale."""
+    """Extend the pixel range of earlier tasks by a new one; warns if they seem to be on different scales."""
     if before is None:
         return now
     darkest, earlier, brightest = min(before[0], now[0]), before[1], now[1]

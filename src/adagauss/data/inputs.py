@@ -95,7 +95,7 @@ class NamedImages:
     def grouped(self, groups: GroupsLike) -> Tensor | None:
         """Number the groups of the images: by one value per given image, or by a regular expression for their names.
 
-        The first group of the expression, or its whole match, is the value; names without a match are on their own.
+        The first group of the expression, or its whole match, is the value; each name without a match is a group.
 
         >>> NamedImages(ArrayImages(torch.zeros(3, 1, 2, 2)), ("a/1.png", "b/2.png", "b/3.png"),
         ...     torch.arange(3), 3).grouped("^[^/]+/")
@@ -160,7 +160,9 @@ def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | N
 
 
 def peek(images: ImagesLike) -> tuple[Any, object]:
-    """Return the images and the first one, which shows their kind; of one path or picture itself, of pixels None.
+    """Return the images and the first one, which shows their kind; a single path or picture is its own first one.
+
+    For an array or a tensor, the first one is None.
 
     >>> same, first = peek(Image.new("RGB", (2, 2)) for _ in range(3))
     >>> isinstance(first, PHOTOGRAPHS), len(list(same))
@@ -186,16 +188,16 @@ def peek(images: ImagesLike) -> tuple[Any, object]:
 
 
 def median_proportion(images: ImagesLike) -> float | None:
-    """The median ratio of longer to shorter side of images that would become squares; None if they keep their size.
+    """Return the median ratio of longer to shorter side of images that would become squares, else None.
 
-    Headers of some files are read. Of a generator, the sizes are unknown.
+    The headers of some files are read. The sizes of the images of a generator are unknown.
 
     >>> median_proportion([Image.new("RGB", (30, 20)), np.zeros((40, 20, 3)), Image.new("RGB", (20, 50))])
     2.0
     """
     if isinstance(images, str | os.PathLike):
         path = resolve_path(Path(images))
-        images = image_files(path) if path.is_dir() else [path]  # what is not read is reported when they are read
+        images = image_files(path) if path.is_dir() else [path]  # files that are not read are reported later
     if isinstance(images, np.ndarray | Tensor) or not isinstance(images, Sequence):
         return None
     found = sorted(max(size) / max(1, min(size)) for size in _sizes(images))
@@ -203,7 +205,7 @@ def median_proportion(images: ImagesLike) -> float | None:
 
 
 def _sizes(images: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The two sides of some of the images; unreadable ones raise an error later, when they are decoded."""
+    """Return the two sides of some of the images; unreadable ones raise an error later, when they are decoded."""
     sizes: list[tuple[int, ...]] = []
     for index in evenly_spaced(len(images), MEASURED_FILES).tolist():
         item = images[index]
@@ -376,7 +378,7 @@ def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance = ignore) -
 
 
 def _shape_on_arrival(pixels: Tensor, spec: ImageSpec) -> Shape:
-    """The shape of one image (C, H, W) as ``spec`` says.
+    """Return the shape that ``spec`` sets for one image (C, H, W).
 
     If the images decide, large ones become squares at once, since a generator may yield more than fit into memory.
     """

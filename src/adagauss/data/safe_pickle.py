@@ -44,7 +44,7 @@ MARK = object()
 
 @dataclass
 class Record:
-    """What a name or a call stands for: a name, the type of numbers, or an array that is not filled yet."""
+    """The meaning of a name or a call: a name, the type of numbers, or an array that is not filled yet."""
 
     kind: str
     value: Any = None
@@ -150,7 +150,7 @@ class _PickleReader:
 
 
 def _call(function: object, arguments: object) -> object:
-    """What a call of a known name stands for; nothing is called."""
+    """Interpret a call of a known name; nothing is called."""
     match function, arguments:
         case Record("bytes"), ():
             return b""

@@ -23,7 +23,7 @@ from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.registry import import_extra
 
 MAX_BYTES = 2**27
-"""An encoded image may take this much: more than the largest one that is decoded needs."""
+"""Limit for an encoded image; images within the limit of pixels are smaller."""
 MAX_LABEL_BYTES = 2**16
 MAX_LABEL_LENGTH = 500
 LABEL_KEYS = ("label", "cls", "class")
@@ -31,7 +31,7 @@ LABEL_KEYS = ("label", "cls", "class")
 
 
 class ShardError(DataError):
-    """A shard that cannot be read to its end; none of it counts."""
+    """A shard that cannot be read to its end; none of its images are used."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Example:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """Size in bytes."""
         return len(self.image) if isinstance(self.image, bytes) else self.image.numel()
 
     def digest(self) -> bytes:
-        """Of the image alone, in 16 bytes."""
+        """Hash the image alone, to 16 bytes."""
         content = self.image if isinstance(self.image, bytes) else self.image.contiguous().numpy().tobytes()
         return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def plain_label(value: object) -> Label:
-    """A label of a file: text or a whole number, or the value of one of `LABEL_KEYS`; an error for anything else."""
+    """Check a label: text or an integer, or a mapping with one of `LABEL_KEYS`; raises for anything else."""
     if isinstance(value, dict):
         if not (keys := [key for key in LABEL_KEYS if key in value]):
             raise DataError(f"its json file holds none of {', '.join(LABEL_KEYS)}")
@@ -70,7 +70,7 @@ def plain_label(value: object) -> Label:
 
 
 def label_of_files(found: Mapping[str, bytes]) -> Label:
-    """The label among the files of one sample, by suffix: ``cls``, then ``txt``, then ``json``."""
+    """Find the label among the files of one sample, by suffix: ``cls``, then ``txt``, then ``json``."""
     suffix = next((suffix for suffix in LABELS if suffix in found), None)
     if suffix is None:
         raise DataError("it has no label: a file with the same name and the suffix cls, txt or json holds it")
@@ -89,7 +89,7 @@ MAX_HEADER = 2**20
 """Bytes of the extended header of a member, which tarfile reads at once."""
 GZIP = b"\x1f\x8b"
 Bad = dict[str, str]
-"""Samples that cannot be used, and why."""
+"""Maps the names of unusable samples to the reasons."""
 
 
 class _Member(tarfile.TarInfo):
@@ -110,14 +110,14 @@ class _Member(tarfile.TarInfo):
 
 
 def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
-    """The samples of a tar file, read once from its beginning to its end; ``bad`` gets those that cannot be used."""
+    """Read the samples of a tar file once, from its beginning to its end; unusable ones go to ``bad``."""
     with open_regular(path) as file:
         mode: Literal["r|gz", "r|"] = "r|gz" if file.peek(2)[:2] == GZIP else "r|"
         with tarfile.open(fileobj=file, mode=mode, tarinfo=_Member) as tar:
-            for name, members in groupby(_members(tar), key=lambda member: _divided(member.name)[0]):
+            for name, members in groupby(_members(tar), key=lambda member: _split_name(member.name)[0]):
                 found = dict[str, bytes]()
                 for member in members:
-                    suffix = _divided(member.name)[1]
+                    suffix = _split_name(member.name)[1]
                     most = MAX_LABEL_BYTES if suffix in LABELS else MAX_BYTES
                     if member.size > most:
                         bad[name] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
@@ -133,10 +133,10 @@ def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The images and labels of an archive."""
+    """Yield the headers of the images and labels of an archive."""
     for member in tar:
         tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
-        if member.isreg() and _divided(member.name)[1] in PICTURES.union(LABELS):
+        if member.isreg() and _split_name(member.name)[1] in PICTURES.union(LABELS):
             yield member
 
 
@@ -148,10 +148,10 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return content
 
 
-def _divided(name: str) -> tuple[str, str]:
-    """The name of a sample and the suffix; a member whose name begins with a dot has none.
+def _split_name(name: str) -> tuple[str, str]:
+    """Split the name of a member into that of its sample and the suffix; hidden files have neither.
 
-    >>> _divided("train/0001.seg.png"), _divided("./a.b/7.JPG"), _divided("x/._7.jpg")
+    >>> _split_name("train/0001.seg.png"), _split_name("./a.b/7.JPG"), _split_name("x/._7.jpg")
     (('train/0001', 'seg.png'), ('./a.b/7', 'jpg'), ('', ''))
     """
     path = PurePosixPath(name)
@@ -166,9 +166,9 @@ PARQUET_ROWS = 64
 
 
 def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
-    """Rows with a column ``image`` ({bytes, path}, or bytes) and one ``label``; a path in it is never opened.
+    """Read rows with the columns ``image`` ({bytes, path}, or bytes) and ``label``; a path is never opened.
 
-    Labels that the file names (Hugging Face's ClassLabel) are these names.
+    If the file names its labels (Hugging Face's ClassLabel), the names are used.
     """
     parquet = import_extra("pyarrow.parquet", "parquet", "a Parquet shard")
     with open_regular(path) as file:
@@ -203,7 +203,7 @@ def _row(name: str, image: Any, label: Any, names: object) -> Example:
 
 
 def array_examples(path: Path, bad: Bad) -> Iterator[Example]:
-    """An npz file with ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and ``labels``, one per image."""
+    """Read an npz file: ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and one of ``labels`` per image."""
     with open_regular(path) as file, np.load(file, allow_pickle=False) as held:
         pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
     if pixels.shape[1] not in (1, 3):
@@ -215,7 +215,7 @@ def array_examples(path: Path, bad: Bad) -> Iterator[Example]:
 
 
 PIECE = 10_000
-"""Files of a class folder that are one shard."""
+"""Number of files of a class folder in one shard."""
 READERS = {"tar": tar_examples, "parquet": parquet_examples, "arrays": array_examples}
 KINDS = {".tar": "tar", ".tgz": "tar", ".tar.gz": "tar", ".parquet": "parquet", ".npz": "arrays"}
 
@@ -230,28 +230,28 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for messages."""
         return f"{self.path}#{self.piece}" if self.piece else str(self.path)
 
     @property
     def place(self) -> str:
-        """A hash of where it is: notes name no files."""
+        """Hash of its path: learners store no file names."""
         return _hash(f"{self.path}#{self.piece}")
 
     def stamp(self) -> str:
-        """A hash of what changes when its files do, found without reading them."""
+        """Hash names, sizes and dates of its files, which change when the files change."""
         states = [(path.name, path.stat()) for path in ([self.path] if self.kind != "folder" else self._files())]
         return _hash("\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states))
 
     def examples(self, bad: Bad) -> Iterator[Example]:
-        """Its images in order; those that have no usable label go to ``bad``, with the reason."""
+        """Read its images in order; those without a usable label go to ``bad``, with the reason."""
         try:
             yield from self._class_folder(bad) if self.kind == "folder" else READERS[self.kind](self.path, bad)
         except ConfigError:  # a library is missing
             raise
         except Exception as error:  # the readers of other libraries raise many exception types for damaged files
             reason = str(error).partition("\n")[0][:200] or type(error).__name__
-            if "pickle" in reason:  # numpy would have the user trust the file
+            if "pickle" in reason:  # NumPy suggests to trust the file
                 reason = "it holds no arrays of plain numbers"
             raise ShardError(
                 f"{self.name} cannot be read ({reason}): fetch it again, or skip it with --skip-bad"
@@ -275,7 +275,7 @@ class Shard:
 
 
 def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
-    """The shards that are given: files, folders that hold such files, and folders of class folders."""
+    """List the shards at some paths: files, folders that hold such files, and folders of class folders."""
     found = list(dict.fromkeys(shard for path in paths for shard in _shards_at(resolve_path(Path(path)).absolute())))
     if not found:
         raise DataError("no shards were given")
@@ -305,7 +305,7 @@ def _shards_at(path: Path) -> list[Shard]:
 
 
 def shard_kind(path: Path) -> str | None:
-    """Kind of a shard by the name of its file; None for other files."""
+    """Return the kind of a shard by the name of its file; None for other files."""
     name = path.name.lower()
     if name.startswith("."):
         return None

@@ -88,7 +88,7 @@ class TaskStream:
         return Task(index, classes, self.dataset.train.of_classes(classes), self.dataset.test.of_classes(classes))
 
     def seen(self, index: int) -> list[Label]:
-        """All classes of the tasks up to and including ``index``."""
+        """Return all classes of the tasks up to and including ``index``."""
         return [label for classes in self.task_classes[: index + 1] for label in classes]
 
     def __iter__(self) -> Iterator[Task]:
@@ -96,7 +96,7 @@ class TaskStream:
 
 
 def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
-    """Classes of each task: ``first`` (or an equal share), then equal shares, with the remainder given to early tasks.
+    """Divide classes over tasks: ``first`` (or an equal share), then equal shares; early tasks get the remainder.
 
     >>> task_sizes(10, 5), task_sizes(100, 6, first=50), task_sizes(10, 3)
     ([2, 2, 2, 2, 2], [50, 10, 10, 10, 10, 10], [4, 3, 3])
@@ -116,7 +116,7 @@ ICARL_SEED = 1993
 
 
 def class_order(order: str | int | Sequence[int | str], classes: Sequence[Label], seed: int = 0) -> list[int]:
-    """Positions of classes in the order they are taught.
+    """Return the positions of classes in the order in which they are learned.
 
     - ``"natural"``: as the dataset numbers them;
     - ``"icarl"``: NumPy's legacy permutation with seed 1993, the usual order for CIFAR-100;

@@ -40,9 +40,9 @@ if TYPE_CHECKING:  # commands read facts before they import torch, which takes s
 VERSION = 2
 MAX_HEADER = 16 * 2**20
 MAX_LISTS = 2**18
-"""Lists and mappings in a header: each takes thirty times the memory of the two bytes that make it."""
-LARGEST_FLOAT = 1e30
-LARGEST_COUNT = 2.0**53
+"""Limit for the lists and mappings in a header: each takes thirty times the memory of its two bytes."""
+MAX_FLOAT = 1e30
+MAX_COUNT = 2.0**53
 """Limits for the numbers in a learner: sums, products and counts of larger ones would overflow."""
 CHUNK = 2**24
 
@@ -145,7 +145,7 @@ def _has_too_many_lists(header: bytes | bytearray) -> bool:
 
 
 def stored_digest(path: Path) -> str:
-    """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
+    """Read the digest that a file states. Only `load_tensors` compares it with the content."""
     with _opened(path) as file:
         return _digest_in(_header(file, path, "file"))
 
@@ -155,7 +155,7 @@ BACKUP = r"\.{}\.before-([0-9a-f]{{16}}|next)"
 
 
 def backup_of(path: Path) -> Path | None:
-    """The backup of the version before this one; None if there is none, or if another program changed the file."""
+    """Find the backup of the previous version; None if there is none, or if another program changed the file."""
     target = real_path(path)
     backup = target.with_name(f".{target.name}.before-{stored_digest(target)[:16]}")
     return backup if backup.is_file() else None
@@ -171,7 +171,7 @@ def remove_backups(path: Path, but: Path | None = None) -> None:
 
 @contextmanager
 def backed_up(path: Path, keep: bool = True) -> Iterator[Callable[[], None]]:
-    """Keep the present version of a file as the backup of the versions that replace it.
+    """Keep the current version of a file as a backup of the versions that replace it.
 
     Yields a function to call after each replacement: it names the backup after the new version, and removes all other
     backups. A backup is a second name of the old file, so that it takes no time to make; a copy where the file system
@@ -190,7 +190,7 @@ def backed_up(path: Path, keep: bool = True) -> Iterator[Callable[[], None]]:
         except OSError as error:
             raise CheckpointError(
                 f"{path} was replaced, but older versions of it could not be renamed or removed ({error.strerror}): "
-                f"delete the files {target.parent}/.{target.name}.before-* if nothing of them is to stay"
+                f"delete the files {target.parent}/.{target.name}.before-* if you do not need them"
             ) from error
 
     try:
@@ -236,7 +236,7 @@ def require_bounded(tensors: Mapping[str, Tensor], path: Path) -> None:
         if not tensor.numel() or tensor.dtype in (torch.bool, torch.uint8) or tensor.is_complex():
             continue
         size = max(abs(float(value)) for value in torch.aminmax(tensor))
-        limit = LARGEST_FLOAT if tensor.is_floating_point() else LARGEST_COUNT
+        limit = MAX_FLOAT if tensor.is_floating_point() else MAX_COUNT
         if limit < size < math.inf:
             raise CheckpointError(
                 f"{path}: {name} contains {size:.3g}, and at most {limit:.3g} is possible: use a file saved earlier"
@@ -260,7 +260,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def _header(file: BufferedReader, path: Path, kind: str) -> bytes:
-    """The length and the header that follows it."""
+    """Read the length and the header that follows it."""
     prefix = file.read(8)
     length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
     if not 2 <= length <= min(MAX_HEADER, os.fstat(file.fileno()).st_size - 8):
@@ -273,7 +273,7 @@ def _digest_in(header: bytes) -> str:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor."""
+    """Return the memory of a contiguous tensor."""
     import torch
 
     return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
@@ -310,12 +310,12 @@ def _type_name(tensor: Tensor) -> str:
 
 
 def ordered(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names in file order: wide types first, so that each tensor is aligned, then by name."""
+    """Sort names in file order: wide types first, so that each tensor is aligned, then by name."""
     return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
 
 
 def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header, with zeros for the digest."""
+    """Build the length and the header, with zeros for the digest."""
     entries: dict[str, Any] = {}
     stop = 0
     for name in ordered(tensors):

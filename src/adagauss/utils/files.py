@@ -57,14 +57,10 @@ TEMPORARY = ".adagauss-*.tmp"
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Replace a file with these bytes; after a crash or on a full disk the old file is complete."""
-
-    def write(file: BufferedWriter) -> None:
-        file.write(data)
-
-    replace_atomically(path, write, mode=mode)
+    replace_atomically(path, lambda file: file.write(data), mode=mode)
 
 
-def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
+def replace_atomically(path: Path, write: Callable[[BufferedWriter], object], *, mode: int = 0o666) -> None:
     """Replace a file with the output of ``write``.
 
     The file is written next to the target under a temporary name, forced to disk, and renamed; then the folder is
@@ -120,7 +116,7 @@ def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def file_version(path: Path) -> tuple[int, ...] | None:
-    """Attributes that change when a file is replaced or written; None if there is no file."""
+    """Return attributes that change when a file is replaced or written; None if there is no file."""
     try:
         state = path.stat()
     except FileNotFoundError:
@@ -129,7 +125,7 @@ def file_version(path: Path) -> tuple[int, ...] | None:
 
 
 def real_path(path: Path) -> Path:
-    """The absolute path of a file behind all symbolic links."""
+    """Resolve all symbolic links to the absolute path of a file."""
     return Path(os.path.realpath(path))
 
 
@@ -189,7 +185,7 @@ def _sync_replaced(target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk, where the file system can do this."""
+    """Force the names in a folder to disk, if the file system can do this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -201,7 +197,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left behind."""
+    """Remove files that killed processes left."""
     with suppress(OSError):  # another process may sweep as well
         for path in folder.glob(TEMPORARY):
             if time.time() - path.lstat().st_mtime > STALE_SECONDS:
@@ -209,7 +205,7 @@ def _sweep(folder: Path) -> None:
 
 
 LOCK_SECONDS = 300.0
-"""How long a change of a model waits for another one to end."""
+"""Time that a change of a model waits for another one to end."""
 
 
 @contextmanager
@@ -286,7 +282,7 @@ class YamlError(ConfigError):
 
 
 def as_yaml(value: object) -> str:
-    """A plain value in one line, as `parse_yaml` and ``--set`` read it.
+    """Write a plain value in one line, as `parse_yaml` and ``--set`` read it.
 
     >>> as_yaml([1, "a"]), as_yaml(None)
     ('[1, a]', 'null')

@@ -41,7 +41,7 @@ def limit_openmp_spin() -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that no memory was left: Python's own, or torch's for a CPU or a GPU.
+    """Return whether an error of Python or of torch (CPU or GPU) means that memory is full.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"))
     True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTE_WIDTH = 100
 """Narrower terminals show no losses next to the bars."""
 MIN_SECONDS = 2.0
-"""Work in a pipe is reported if it takes longer."""
+"""Lines are written only for work that takes longer."""
 
 
 class Advance(Protocol):
@@ -34,7 +34,7 @@ class Reporter:
 
     @contextmanager
     def progress(self, title: str, total: float) -> Iterator[Advance]:
-        """Work of ``total`` steps; call the yielded function after each step.
+        """Report work of ``total`` steps; call the yielded function after each step.
 
         A step may be reported in fractions: training counts epochs and advances by ``step=1 / batches``. Calls may be
         nested. An empty note keeps the previous one.
@@ -50,7 +50,7 @@ def ignore(note: str = "", step: float = 1.0) -> None:
 
 
 def reporter_for(quiet: bool = False, console: Console | None = None) -> Reporter:
-    """Bars if the console (default: the error stream) is a terminal, else lines; nothing if quiet."""
+    """Create a reporter: bars if the console (default: the error stream) is a terminal, else lines; silent if quiet."""
     from rich.console import Console
 
     if quiet:
@@ -60,7 +60,7 @@ def reporter_for(quiet: bool = False, console: Console | None = None) -> Reporte
 
 
 class BarReporter(Reporter):
-    """Bars for all work in progress, nested work below; finished bars disappear."""
+    """Shows a bar for all work in progress, nested work below; finished bars disappear."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -116,7 +116,7 @@ class Work:
 
 
 class LineReporter(Reporter):
-    """A line on all work in progress for each 10 % of it; no line in the first seconds."""
+    """Writes a line on all work in progress for each 10 % of it; none in the first seconds."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -153,7 +153,7 @@ class LineReporter(Reporter):
 
 
 HARMLESS_FORMATS = frozenset("\u200c\u200d")
-"""Joiners: part of Persian words and of composed emoji, without effect on the text around them."""
+"""Joiners: parts of Persian words and of composed emoji, which do not change the text around them."""
 
 
 def escape_control_chars(name: object) -> str:

@@ -83,7 +83,7 @@ class Registry(Generic[T]):
         del self._entries[name]
 
     def find(self, name: object) -> T:
-        """The object of that name; an unknown name raises with the nearest known one."""
+        """Return the object of that name; the error for an unknown name suggests the nearest one."""
         if isinstance(name, str) and name not in self._entries and name in self._modules:
             import_module(self._modules[name])
         if not isinstance(name, str) or (name not in self._entries and name not in self.all()):
@@ -91,7 +91,7 @@ class Registry(Generic[T]):
         return self._entries[name][0]
 
     def find_custom(self, name: object) -> T:
-        """As `find`; ``module:name`` is an object that code outside this package has registered."""
+        """Find an object, also by ``module:name`` if code outside this package has registered it."""
         module, _, local = name.rpartition(":") if isinstance(name, str) else ("", "", name)
         if module and local not in self._entries:
             raise ConfigError(
@@ -100,7 +100,7 @@ class Registry(Generic[T]):
         return self.find(local)
 
     def stored_name(self, name: str) -> str:
-        """The name to store in a file: ``module:name`` if code outside this package has registered it.
+        """Return the name to store in a file: ``module:name`` if code outside this package has registered it.
 
         Code of a script or notebook cannot be imported again, so its names stay as they are.
         """
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
         return name if inside else f"{module}:{name}"
 
     def all(self) -> dict[str, T]:
-        """All objects, sorted by name."""
+        """Return all objects, sorted by name."""
         if self._package is not None:
             for found in pkgutil.iter_modules(import_module(self._package).__path__):
                 import_module(f"{self._package}.{found.name}")

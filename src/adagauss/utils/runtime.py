@@ -33,7 +33,7 @@ _GLOBAL_RANDOMNESS = threading.RLock()
 
 
 class RuntimeConfig(Config):
-    """How computation is carried out; no setting here changes the results, except for rounding."""
+    """Device and precision of the computation; they change results only by rounding."""
 
     device: str = "auto"
     """``auto`` (a CUDA device if there is one), ``cpu``, ``cuda`` or ``cuda:1``; statistics need float64."""
@@ -50,7 +50,7 @@ class Snapshots(Protocol):
     """Storage of training states until the end of a task, so that a killed run loses little work."""
 
     def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and facts of the last save for ``stage``, if any."""
+        """Load the tensors and facts of the last save for ``stage``, if any."""
 
     def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Save now if enough time has passed since the last save."""
@@ -60,11 +60,11 @@ class Tracker(Protocol):
     """Records the losses of a training."""
 
     def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
-        """The mean of each loss in an epoch, counted from 0; a repeated epoch is reported again."""
+        """Record the mean of each loss in an epoch, counted from 0; a repeated epoch is reported again."""
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed that depends only on the given parts: ``derive_seed(run_seed, "task 3", "epoch", 7)``."""
+    """Derive a seed that depends only on the given parts: ``derive_seed(run_seed, "task 3", "epoch", 7)``."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
@@ -113,13 +113,13 @@ def resolve_precision(precision: Literal["auto"] | Precision, device: torch.devi
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of main memory that this process can still take; None if the system does not report them (not Linux).
+    """Return the bytes of main memory that this process can still take; None if the system does not report them.
 
-    The least of what the system, the limits of its control groups (versions 1 and 2) and ``ulimit -v`` leave.
+    On Linux, this is the minimum over the system, its control groups (versions 1 and 2) and ``ulimit -v``.
     """
 
     def number(name: str, key: str = "") -> int | None:
-        """The number in a file below the root, or in the line of it that starts with ``key``."""
+        """Read the number in a file below the root, or in its line that starts with ``key``."""
         try:
             lines = [line.split() for line in (root / name).read_text(encoding="ascii").splitlines()]
             return next(int(line[1] if key else line[0]) for line in lines if not key or line[0] == key)
@@ -143,7 +143,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def _control_groups(root: Path) -> set[str]:
-    """The control groups of this process and those that contain them; "" is the outermost."""
+    """Return the control groups of this process and those that contain them; "" is the outermost."""
     groups = {""}
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -193,7 +193,7 @@ class Runtime:
 
     @cached_property
     def fabric(self) -> Fabric:
-        """Fabric for what this process trains by itself; imported only here because the import takes seconds."""
+        """Fabric for training in this process alone; imported only here because the import takes seconds."""
         from lightning_fabric import Fabric
         from lightning_fabric.plugins.environments.lightning import LightningEnvironment
         from lightning_fabric.strategies.single_device import SingleDeviceStrategy
@@ -220,17 +220,17 @@ class Runtime:
         return torch.channels_last if self.config.channels_last else torch.contiguous_format
 
     def place(self, module: ModuleType) -> ModuleType:
-        """A module on this device, in this memory order."""
+        """Move a module to this device and memory order."""
         module.to(self.device)
         module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         return module
 
     def compiled(self, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """The function, compiled for training if configured."""
+        """Compile a function for training if configured."""
         return torch.compile(function) if self.config.compile else function
 
     def seed_for(self, *parts: object) -> int:
-        """A seed for one purpose within this run."""
+        """Derive a seed for one purpose within this run."""
         return derive_seed(self.seed, *parts)
 
     @contextmanager
@@ -250,5 +250,5 @@ class Runtime:
             yield
 
     def generator(self, *parts: object) -> torch.Generator:
-        """A CPU generator for one purpose within this run."""
+        """Create a CPU generator for one purpose within this run."""
         return torch.Generator().manual_seed(self.seed_for(*parts))

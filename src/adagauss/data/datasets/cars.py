@@ -51,7 +51,7 @@ def _listed(annotations: Path, images: Path, classes: int) -> Files:
 
 
 def _rows(file: Path, key: str) -> list[Any]:
-    """The entries of a Matlab array: text, or dictionaries."""
+    """Read the entries of a Matlab array: text, or dictionaries."""
     from scipy.io import loadmat
 
     require(file)

@@ -118,7 +118,7 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _text(label: str | bytes) -> str:
-    """Copies written again by Python 3 may hold bytes where the official files hold text."""
+    """Decode bytes; copies written by Python 3 may hold them where the official files hold text."""
     return label.decode("latin1") if isinstance(label, bytes) else label
 
 

@@ -1,4 +1,4 @@
-"""Scikit-learn's digits: 1,797 real 8×8 images of handwritten digits, which come with scikit-learn."""
+"""Scikit-learn's digits: 1,797 real 8×8 images of handwritten digits, part of scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT_SEED = 0
     "digits",
     title="scikit-learn digits, 8x8",
     classes=10,
-    images="1,797 in all, split 70/30 by class",
+    images="1,797, split 70/30 by class",
     licence="CC BY 4.0 (UCI optical recognition of handwritten digits)",
     folder="",
     manual="It needs no download: use it as it is, with --dataset digits.",

@@ -54,7 +54,7 @@ def _part(folder: Path, prefix: str, classes: tuple[Label, ...]) -> LabelledImag
 
 
 def _read_idx(file: Path, axes: int) -> npt.NDArray[np.uint8]:
-    """An IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
+    """Read an IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
     found = next((path for path in (file, file.with_name(f"{file.name}.gz")) if path.is_file()), None)
     if found is None:
         raise DataError(f"{file.name} (or .gz) is missing, expected at {file}")
