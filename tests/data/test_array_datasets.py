@@ -85,15 +85,6 @@ def test_no_name_but_those_of_plain_arrays_is_looked_up(tmp_path: Path, name: st
         read_plain_pickle(tmp_path / "file")
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_plain_pickles_are_read(tmp_path: Path, protocol: int) -> None:
-    content: dict[str, Any] = {"text": ["é", b"bytes"], "array": np.arange(6, dtype=np.int64).reshape(2, 3)}
-    (tmp_path / "file").write_bytes(pickle.dumps(content, protocol=protocol))
-    loaded = read_plain_pickle(tmp_path / "file")
-    assert loaded["text"] == content["text"]
-    assert np.array_equal(loaded["array"], content["array"])
-
-
 def test_half_extracted_cifar(tmp_path: Path) -> None:
     folder = write_cifar100(tmp_path)
     train = folder / "train"

@@ -46,11 +46,6 @@ def test_folder_with_its_own_split(tmp_path: Path, write_image: Any, other: str,
         load_dataset(f"folder:{tmp_path}")
 
 
-def test_train_may_be_a_class(tmp_path: Path, write_image: Any) -> None:
-    write_classes(tmp_path, write_image, ("bus", "train"), images=2)
-    assert load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL)).classes == ("bus", "train")
-
-
 def test_foreign_files_and_loops_are_left_aside(tmp_path: Path, write_image: Any, check: Any) -> None:
     write_classes(tmp_path, write_image, ("a", "b"), images=5)
     (tmp_path / "a" / "notes.txt").touch()
@@ -150,20 +145,21 @@ def test_a_split_without_training_images_is_refused(
         load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL))
 
 
-def test_test_may_be_a_class(tmp_path: Path, write_image: Any) -> None:
-    write_classes(tmp_path, write_image, ("control", "test"), images=2)
-    assert load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL)).classes == ("control", "test")
+@pytest.mark.parametrize("classes", [("bus", "train"), ("control", "test")])
+def test_train_or_test_may_be_a_class(tmp_path: Path, write_image: Any, classes: tuple[str, ...]) -> None:
+    write_classes(tmp_path, write_image, classes, images=2)
+    assert load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL)).classes == classes
 
 
-def test_reading_tells_the_reporter_how_far_it_is(tmp_path: Path, write_image: Any) -> None:
+def test_reading_reports_progress_of_both_parts(tmp_path: Path, write_image: Any) -> None:
     shown: list[float] = []
 
-    class FolderGuardReporter(Reporter):
+    class Totals(Reporter):
         @contextmanager
         def progress(self, title: str, total: float) -> Iterator[Advance]:
             shown.append(total)
             yield ignore
 
     write_classes(tmp_path, write_image, ("a", "b"), images=5)
-    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, reporter=FolderGuardReporter()))
+    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, reporter=Totals()))
     assert shown == [8, 2]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.dataset import Dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig, TaskStream, class_order, task_sizes
 from adagauss.errors import ConfigError
@@ -85,14 +85,11 @@ def test_streams_of_every_kind() -> None:
     ("config", "message"),
     [
         (StreamConfig(sizes=(5, 6)), "add up to 11, but there are 10"),
-        (StreamConfig(sizes=(5, 4)), "add up to 9, but there are 10"),
         (StreamConfig(classes=11), "11 classes were requested, but letters has 10"),
-        (StreamConfig(tasks=20), "at most 10"),
         (StreamConfig(tasks=3, classes=2), "at most 2"),
         (StreamConfig(class_order=(0, 1, 1)), "at most once"),
         (StreamConfig(class_order=(0, 10)), r"0\.\.9"),
         (StreamConfig(class_order="natrual"), "did you mean 'natural'"),
-        (StreamConfig(class_order="icral"), "did you mean 'icarl'"),
     ],
 )
 def test_a_stream_that_cannot_be_says_why(config: StreamConfig, message: str) -> None:
@@ -100,11 +97,9 @@ def test_a_stream_that_cannot_be_says_why(config: StreamConfig, message: str) ->
         TaskStream(letters(), config)
 
 
-def test_a_misspelt_setting_or_dataset_is_named() -> None:
+def test_a_misspelt_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="did you mean 'tasks'"):
         StreamConfig.of({"task": 5})
-    with pytest.raises(ConfigError, match="did you mean 'digits'"):
-        load_dataset("digit")
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "many"])
@@ -132,7 +127,7 @@ def test_part_of_the_classes_can_be_taught() -> None:
     assert stream.task_classes == [("j", "i"), ("h", "g")]
 
 
-def test_the_default_order_is_used_unless_one_is_config_for() -> None:
+def test_the_default_order_is_used_unless_the_configuration_has_one() -> None:
     config = StreamConfig(tasks=1)
     icarl = tuple(NAMES[position] for position in class_order("icarl", range(10)))
     assert TaskStream(letters(), config, "icarl").task_classes == [icarl]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -17,15 +16,12 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError
 from adagauss.methods import make_method
-from adagauss.utils import checkpoint
 from adagauss.utils import files as atomic
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.utils.runtime import Runtime, RuntimeConfig
@@ -51,15 +47,6 @@ def with_header(header: bytes, body: bytes = b"") -> bytes:
     return struct.pack("<Q", len(header)) + header + body
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    tensors, facts = load_tensors(saved(tmp_path), "learner")
-    assert facts == FACTS
-    assert tensors.keys() == TENSORS.keys()
-    for name, tensor in tensors.items():
-        assert tensor.dtype == TENSORS[name].dtype
-        assert torch.equal(tensor, TENSORS[name])
-
-
 def test_tensors_that_share_memory_round_trip(tmp_path: Path) -> None:
     whole = torch.arange(6)
     save_tensors(tmp_path / "file", "learner", {"whole": whole, "part": whole[2:4], "same": whole}, {})
@@ -77,28 +64,6 @@ def test_saving_again_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) 
     tensors, facts = load_tensors(path, "learner")
     assert (list(tensors), facts) == (["other"], {"second": True})
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    whole = path.read_bytes()
-    for length in [0, 1, 7, 8, 9, *range(10, len(whole), 17), len(whole) - 1]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(CheckpointError, match=path.name):
-            load_tensors(path, "learner")
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_damaged_header_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
-    path = saved(tmp_path)
-    damaged = bytearray(path.read_bytes())
-    length = struct.unpack("<Q", damaged[:8])[0]
-    position = data.draw(st.integers(0, 8 + length - 1))
-    damaged[position] = data.draw(st.integers(0, 255) | st.sampled_from(list(b'"{}[]:,0')))
-    path.write_bytes(damaged)
-    with contextlib.suppress(CheckpointError):  # the only error that may come out
-        load_tensors(path, "learner")
 
 
 class Bomb:
@@ -157,13 +122,9 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
         load_tensors(path, "learner")
 
 
-def test_files_of_another_kind_or_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved(tmp_path)
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"not a saved adagauss snapshot .*adagauss-learner"):
-        load_tensors(path, "snapshot")
-    monkeypatch.setattr(checkpoint, "VERSION", 3)
-    with pytest.raises(CheckpointError, match=r"in file format 3 .*in file format 2"):
-        load_tensors(path, "learner")
+        load_tensors(saved(tmp_path), "snapshot")
 
 
 def test_a_file_of_the_first_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
