@@ -188,10 +188,10 @@ def test_a_form_without_closing_boundary_teaches_nothing(client: TestClient, cut
     assert client.get("/api/jobs").json() == []
 
 
-def scans(count: int, side: int = 64) -> bytes:
-    """A progressive JPEG whose last scan is repeated."""
+def scans(count: int, side: int = 64, levels: int = 256) -> bytes:
+    """A progressive JPEG of noise whose last scan is repeated."""
     file = io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, levels, (side, side, 3), dtype=np.uint8)
     Image.fromarray(noise).save(file, "JPEG", progressive=True)
     content = file.getvalue()
     last, end = content.rindex(b"\xff\xda"), content.rindex(b"\xff\xd9")
