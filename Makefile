@@ -21,9 +21,9 @@ test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # All tests, also the slow ones marked `nightly`, a longer search for files that break a reader, and a run that fails at
-# every single write. ADAGAUSS_FAULT_SECONDS (30) sets how long clients change a server whose process and disk fail.
+# every single write. For half an hour (ADAGAUSS_FAULT_SECONDS), clients change a server whose process and disk fail.
 torture: $(VENV)/installed
-	ADAGAUSS_NIGHTLY=1 ADAGAUSS_TORTURE=20 $(BIN)/python -m pytest -n auto --dist worksteal
+	ADAGAUSS_NIGHTLY=1 ADAGAUSS_TORTURE=20 ADAGAUSS_FAULT_SECONDS=$${ADAGAUSS_FAULT_SECONDS:-1800} $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Ratios of run times to baselines; no test asserts a time.
 bench: $(VENV)/installed

@@ -717,8 +717,6 @@ def rename(
         if merge_classes:
             classifier.merge_classes(known_label(new, known), label)
         else:
-            if new in map(str, known):
-                raise CheckpointError(f"{new!r} is a class already: add --merge to merge both")
             if not isinstance(label, str) or not new.strip():
                 raise DataError("names are text that is not empty; numbers are renamed in Python")
             classifier.rename(label, new)
