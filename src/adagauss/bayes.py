@@ -17,8 +17,7 @@ from torch import Tensor
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.state import Scorer
-from adagauss.data.images import check_labels_exact
-from adagauss.data.inputs import check_one_kind
+from adagauss.data.images import check_labels_exact, check_one_kind
 from adagauss.parts.classifiers import Bayes
 
 WELL_CONDITIONED = 1e12

@@ -27,13 +27,20 @@ from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
 from adagauss.data.decode import ResizeMode
 from adagauss.data.folders import folders_in
-from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced, normal_label
+from adagauss.data.images import (
+    ConcatImages,
+    Label,
+    LabelledImages,
+    Subset,
+    check_one_kind,
+    evenly_spaced,
+    normal_label,
+)
 from adagauss.data.inputs import (
     PHOTOGRAPHS,
     GroupsLike,
     ImagesLike,
     ImageSpec,
-    check_one_kind,
     class_folder_images,
     median_proportion,
     peek,

@@ -20,7 +20,7 @@ from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
-from adagauss.data.folders import IMAGE_SUFFIXES, FileImages, images_in, require, table
+from adagauss.data.folders import IMAGE_SUFFIXES, FileImages, images_in, read_table, require
 from adagauss.errors import ConfigError, DataError
 from tests.faults.budget import budget
 
@@ -202,7 +202,7 @@ def test_pipes_devices_and_sockets_are_refused_and_not_waited_for(
         with pytest.raises(DataError, match="neither a file nor a folder"):
             require(path)
         with pytest.raises(DataError, match=r"regular file|neither a file"):
-            table(path)
+            read_table(path)
 
 
 def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, write_image: Any) -> None:
@@ -219,7 +219,7 @@ def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, w
 def test_tables_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_bytes(b"1 caf\xe9\n")
     with pytest.raises(DataError, match=r"classes\.txt cannot be read"):
-        table(tmp_path / "classes.txt")
+        read_table(tmp_path / "classes.txt")
 
 
 @budget(150)

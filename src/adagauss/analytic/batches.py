@@ -36,11 +36,12 @@ from adagauss.data.images import (
     Label,
     PixelRange,
     check_labels_exact,
+    check_one_kind,
     evenly_spaced,
     merge_pixel_ranges,
     pixel_range,
 )
-from adagauss.data.inputs import check_one_kind, of_shape
+from adagauss.data.inputs import of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method

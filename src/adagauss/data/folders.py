@@ -34,12 +34,13 @@ from adagauss.utils.runtime import available_memory
 logger = logging.getLogger(__name__)
 
 PHOTO_SIZE = 224
-HEIC_SUFFIXES = frozenset({".heic", ".heif"})
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}).union(
-    HEIC_SUFFIXES if READS_HEIC else ()
+HEIC_SUFFIXES = {".heic", ".heif"}
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+    | (HEIC_SUFFIXES if READS_HEIC else set())
 )
-UNSUPPORTED_SUFFIXES = frozenset({".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"}).union(
-    () if READS_HEIC else HEIC_SUFFIXES
+UNSUPPORTED_SUFFIXES = (
+    frozenset({".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"} | HEIC_SUFFIXES) - IMAGE_SUFFIXES
 )
 """Image formats that are not read; a warning or an error names them."""
 
@@ -118,7 +119,7 @@ def require_files(files: Files) -> Files:
     return files
 
 
-def lines_of(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file in UTF-8, without empty ones."""
     try:
         text = require(path).read_text(encoding="utf-8")
@@ -127,9 +128,9 @@ def lines_of(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def table(path: Path) -> list[tuple[str, str]]:
+def read_table(path: Path) -> list[tuple[str, str]]:
     """Read a text file of ``key value`` lines, which many datasets use for labels and splits."""
-    rows = [line.split(maxsplit=1) for line in lines_of(path)]
+    rows = [line.split(maxsplit=1) for line in read_lines(path)]
     if not rows or any(len(row) != 2 for row in rows):
         raise DataError(f"{path} is empty or damaged")
     return [(row[0], row[1]) for row in rows]

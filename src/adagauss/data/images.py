@@ -197,6 +197,12 @@ def check_labels_exact(labels: Iterable[object]) -> None:
         )
 
 
+def check_one_kind(labels: Sequence[Label]) -> None:
+    """Raise if some labels are text and some are numbers: they could not be sorted."""
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise DataError("some labels are text and some are numbers: use one kind throughout")
+
+
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
     """Convert pixels of any common layout to uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
     if pixels.ndim == 3:

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, as_picture, fitted, image_size, upright
 from adagauss.data.folders import PHOTO_SIZE, FileImages, folders_in, image_files, images_in, usable
-from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, channel_axis, evenly_spaced, to_uint8_nchw
+from adagauss.data.images import ArrayImages, Images, LabelledImages, channel_axis, evenly_spaced, to_uint8_nchw
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -152,11 +152,18 @@ def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | N
             files += images_in(path) if path.is_dir() else [path]
         names = [str(file.relative_to(path) if alone and path.is_dir() else file) for file in files]
         return file_images(files, names, spec)
-    if isinstance(images, np.ndarray | Tensor):
-        return _array_images(images, spec, count)
-    if isinstance(first, list | Number):  # nested lists of numbers
-        return _array_images(list(images), spec, count)
-    return _stacked([images] if isinstance(images, Image.Image) else images, spec)
+    if isinstance(images, Image.Image):
+        images = [images]
+    elif isinstance(images, np.ndarray | Tensor) or isinstance(first, list | Number):  # nested lists of numbers
+        array = plain_array(list(images) if isinstance(first, list | Number) else images)
+        images = image_batch(array, spec.shape, count)
+        if _shape_on_arrival(images[0], spec) == images[0].shape:
+            numbers = range(len(images))
+            return NamedImages(ArrayImages(images), tuple(map(str, numbers)), torch.tensor(numbers), len(images))
+    if not isinstance(images, Sequence | Tensor):  # the number of images of a generator is unknown
+        return _stacked(images, spec, ignore)
+    with spec.reporter.progress("resizing images", len(images)) as advance:
+        return _stacked(images, spec, advance)
 
 
 def peek(images: ImagesLike) -> tuple[Any, object]:
@@ -234,12 +241,6 @@ def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[
     std = (shares * (levels - mean.unsqueeze(1)).square()).sum(1).sqrt()
     # A constant channel is not scaled.
     return mean.tolist(), torch.where(std > 0, std, torch.ones_like(std)).tolist()
-
-
-def check_one_kind(labels: Sequence[Label]) -> None:
-    """Raise if some labels are text and some are numbers: they could not be sorted."""
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise DataError("some labels are text and some are numbers: use one kind throughout")
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -340,16 +341,7 @@ def duplicates_across_classes(members: Mapping[Path, Iterable[Path]]) -> list[tu
 # ----------------------------------------------------------------------------------------------------- arrays, pictures
 
 
-def _array_images(given: Any, spec: ImageSpec, count: int | None) -> NamedImages:
-    pixels = image_batch(plain_array(given), spec.shape, count)
-    if _shape_on_arrival(pixels[0], spec) == pixels[0].shape:
-        names = tuple(map(str, range(len(pixels))))
-        return NamedImages(ArrayImages(pixels), names, torch.arange(len(pixels)), len(pixels))
-    with spec.reporter.progress("resizing images", len(pixels)) as advance:
-        return _stacked(pixels, spec, advance)
-
-
-def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance = ignore) -> NamedImages:
+def _stacked(items: Iterable[Any], spec: ImageSpec, advance: Advance) -> NamedImages:
     """Read PIL images and arrays, one image each, from a list or a generator; each is resized on arrival."""
     bad: dict[int, str] = {}
     found: list[Tensor] = []

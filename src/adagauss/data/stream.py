@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt, field_validator
@@ -74,11 +75,8 @@ class TaskStream:
         sizes = list(config.sizes) if config.sizes else task_sizes(len(order), config.tasks, config.first)
         if sum(sizes) != len(order):
             raise ConfigError(f"the task sizes add up to {sum(sizes)}, but there are {len(order)} classes")
-        labels = [dataset.classes[position] for position in order]
-        self.task_classes: list[tuple[Label, ...]] = []
-        for size in sizes:
-            self.task_classes.append(tuple(labels[:size]))
-            labels = labels[size:]
+        labels = iter([dataset.classes[position] for position in order])
+        self.task_classes: list[tuple[Label, ...]] = [tuple(islice(labels, size)) for size in sizes]
 
     def __len__(self) -> int:
         return len(self.task_classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import Files, file_dataset, lines_of, require_files, table
+from adagauss.data.folders import Files, file_dataset, read_lines, read_table, require_files
 from adagauss.errors import DataError
 
 
@@ -27,11 +27,11 @@ from adagauss.errors import DataError
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their copyright banners."""
     folder = options.folder / "data"
-    variants = lines_of(folder / "variants.txt")
+    variants = read_lines(folder / "variants.txt")
     number = {variant: target for target, variant in enumerate(variants)}
 
     def part(label_file: Path) -> Files:
-        rows = table(label_file)
+        rows = read_table(label_file)
         if foreign := [variant for _, variant in rows if variant not in number]:
             raise DataError(f"{label_file} names {foreign[0]!r}, which is not in variants.txt")
         return require_files([(folder / "images" / f"{image}.jpg", number[variant]) for image, variant in rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import file_dataset, require_files, table
+from adagauss.data.folders import file_dataset, read_table, require_files
 from adagauss.errors import DataError
 
 
@@ -23,10 +23,10 @@ from adagauss.errors import DataError
 def read_cub(options: ReadOptions) -> Dataset:
     """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""
     folder = options.folder
-    class_rows = table(folder / "classes.txt")
-    images = dict(table(folder / "images.txt"))
-    class_of = dict(table(folder / "image_class_labels.txt"))
-    in_training = dict(table(folder / "train_test_split.txt"))
+    class_rows = read_table(folder / "classes.txt")
+    images = dict(read_table(folder / "images.txt"))
+    class_of = dict(read_table(folder / "image_class_labels.txt"))
+    in_training = dict(read_table(folder / "train_test_split.txt"))
     number = {identity: target for target, (identity, _) in enumerate(class_rows)}
     if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(number):
         raise DataError(f"the lists in {folder} are inconsistent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
-from adagauss.data.folders import class_folders, file_dataset, files_of_classes, lines_of, require_files, table
+from adagauss.data.folders import class_folders, file_dataset, files_of_classes, read_lines, read_table, require_files
 from adagauss.errors import DataError
 
 
@@ -23,7 +23,7 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     folder = options.folder
     class_paths = class_folders(folder / "train")
     classes = [path.name for path in class_paths]
-    listed = lines_of(folder / "wnids.txt")
+    listed = read_lines(folder / "wnids.txt")
     absent = sorted(set(listed) - set(classes))
     if absent:
         raise DataError(
@@ -31,7 +31,7 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
             f"{folder / 'train' / absent[0]}: the dataset seems to be only partly extracted"
         )
     number = {wnid: target for target, wnid in enumerate(classes)}
-    annotations = table(folder / "val" / "val_annotations.txt")
+    annotations = read_table(folder / "val" / "val_annotations.txt")
     wnids = [(image, rest.split()[0]) for image, rest in annotations]  # a bounding box follows
     test = [(folder / "val" / "images" / image, number[wnid]) for image, wnid in wnids if wnid in number]
     train = files_of_classes(class_paths)
