@@ -11,6 +11,7 @@ import pytest
 
 from adagauss.analysis import measure
 from adagauss.core.train import Recipe
+from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
 from adagauss.experiments.run import Run, RunFolder
@@ -45,26 +46,27 @@ def _short_head() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A finished run of three tasks; its measurements are stored in it."""
-    path = tmp_path_factory.mktemp("run")
-    run(make_config("adagauss", STREAM, settings=SETTINGS), path)
-    return RunFolder(path)
+def digits() -> Dataset:
+    return load_dataset("digits")
 
 
 @pytest.fixture(scope="session")
-def collapsed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of three tasks; its measurements are stored in its folder."""
+    return run(make_config("adagauss", STREAM, settings=SETTINGS), tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Another configuration of it."""
-    path = tmp_path_factory.mktemp("collapsed")
-    run(make_config("adagauss", STREAM, settings=COLLAPSED), path)
-    return RunFolder(path)
+    return run(make_config("adagauss", STREAM, settings=COLLAPSED), tmp_path_factory.mktemp("collapsed"))
 
 
 @pytest.fixture
-def copied(folder: RunFolder, tmp_path: Path) -> RunFolder:
+def copied(opened: Run, tmp_path: Path) -> RunFolder:
     """A copy of the run, without measurements, which a test may damage."""
     target = tmp_path / "copied"
-    shutil.copytree(folder.path, target, ignore=shutil.ignore_patterns("analysis", "lock"))
+    shutil.copytree(opened.path, target, ignore=shutil.ignore_patterns("analysis", "lock"))
     return RunFolder(target)
 
 
@@ -75,15 +77,3 @@ def unfinished(copied: RunFolder) -> RunFolder:
         shutil.rmtree(copied.task(index))
     (copied.path / "metrics.json").unlink()
     return copied
-
-
-@pytest.fixture(scope="session")
-def opened(folder: RunFolder) -> Run:
-    """The finished run."""
-    return Run.open(folder.path)
-
-
-@pytest.fixture(scope="session")
-def other(collapsed: RunFolder) -> Run:
-    """The run of another configuration."""
-    return Run.open(collapsed.path)

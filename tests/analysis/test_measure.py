@@ -39,21 +39,16 @@ EVERYTHING = frozenset(Quantity)
 
 
 @pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits")
-
-
-@pytest.fixture(scope="module")
-def measured(folder: RunFolder, digits: Dataset) -> Run:
-    found = measure(Run.open(folder.path), digits, EVERYTHING)
+def measured(opened: Run, digits: Dataset) -> Run:
+    found = measure(opened, digits, EVERYTHING)
     assert not found.missing
     return found
 
 
-def test_the_memory_of_the_run_gives_the_accuracy_of_the_run(folder: RunFolder, measured: Run) -> None:
+def test_the_memory_of_the_run_gives_the_accuracy_of_the_run(opened: Run, measured: Run) -> None:
     own = measured.table("real.accuracy")[:, BANKS.index(OWN)]
-    assert own.tolist() == pytest.approx(Run.open(folder.path).curve)
-    assert measured.curve == pytest.approx(Run.open(folder.path).curve)
+    assert own.tolist() == pytest.approx(opened.curve)
+    assert measured.curve == pytest.approx(opened.curve)
 
 
 def test_classes_of_the_newest_task_have_no_distance(measured: Run) -> None:
@@ -63,26 +58,26 @@ def test_classes_of_the_newest_task_have_no_distance(measured: Run) -> None:
         assert table[task, newest].max() == pytest.approx(0, abs=1e-4), "but for rounding"
 
 
-def real_gaussians(folder: RunFolder) -> ClassGaussians:
+def real_gaussians(opened: Run) -> ClassGaussians:
     """Gaussians of all training images under the last network."""
-    learner, train = Learner.load(folder.checkpoint(2)), load_dataset("digits").train
+    learner, train = Learner.load(opened.checkpoint(2)), load_dataset("digits").train
     train = train.of_classes(learner.classes)
     bank = ClassGaussians.from_features(learner.features(train.images), train.labels)
     return bank.select(learner.classes)
 
 
-def test_distances_are_those_to_the_real_statistics(folder: RunFolder, measured: Run) -> None:
-    real = real_gaussians(folder)
-    memory = Learner.load(folder.checkpoint(2)).memory
+def test_distances_are_those_to_the_real_statistics(opened: Run, measured: Run) -> None:
+    real = real_gaussians(opened)
+    memory = Learner.load(opened.checkpoint(2)).memory
     expected = distances(memory, real).numpy()
     np.testing.assert_allclose(
         measured.table("real.distances")[2, :, TRACKED.index(OWN)], expected, rtol=1e-4, atol=1e-4
     )
 
 
-def test_a_memory_that_is_not_adapted_is_the_one_that_was_stored(folder: RunFolder, measured: Run) -> None:
-    real = real_gaussians(folder)
-    stored = Learner.load(folder.checkpoint(0)).memory
+def test_a_memory_that_is_not_adapted_is_the_one_that_was_stored(opened: Run, measured: Run) -> None:
+    real = real_gaussians(opened)
+    stored = Learner.load(opened.checkpoint(0)).memory
     expected = distances(stored, real.select(stored.labels)).numpy()
     found = measured.table("real.distances")[2, :2, TRACKED.index(UNMOVED)]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -109,10 +104,10 @@ def test_linear_discriminants_are_bayes_rule_for_one_covariance() -> None:
     np.testing.assert_allclose(torch.softmax(scores, 1).numpy(), lda.predict_proba(features), atol=1e-6)
 
 
-def test_mirror_images_count_where_the_memory_counts_them(folder: RunFolder, digits: Dataset) -> None:
-    config = folder.config
+def test_mirror_images_count_where_the_memory_counts_them(opened: Run, digits: Dataset) -> None:
+    config = opened.config
     memory = config.method.memory
-    extractor = Learner.load(folder.checkpoint(1)).network.extractor
+    extractor = Learner.load(opened.checkpoint(1)).network.extractor
     stream = make_stream(config, digits)
     plain, mirrored = (
         real_statistics(extractor, stream, 1, one, Runtime())[0] for one in (memory, memory.with_changes(flips=True))
@@ -121,24 +116,22 @@ def test_mirror_images_count_where_the_memory_counts_them(folder: RunFolder, dig
     assert not torch.allclose(mirrored.means, plain.means)
 
 
-def test_spectra_add_up_to_the_traces(folder: RunFolder, measured: Run) -> None:
-    memory = Learner.load(folder.checkpoint(2)).memory
+def test_spectra_add_up_to_the_traces(opened: Run, measured: Run) -> None:
+    memory = Learner.load(opened.checkpoint(2)).memory
     traces = memory.covariances.diagonal(dim1=1, dim2=2).sum(1).numpy()
     np.testing.assert_allclose(measured.table("memory.spectra")[2].sum(1), traces, rtol=1e-9)
     assert np.isnan(measured.table("memory.spectra")[0, 2:]).all(), "these classes came later"
 
 
-def test_the_spectrum_of_all_features_is_that_of_their_covariance(
-    folder: RunFolder, measured: Run, digits: Dataset
-) -> None:
-    learner = Learner.load(folder.checkpoint(2))
+def test_the_spectrum_of_all_features_is_that_of_their_covariance(opened: Run, measured: Run, digits: Dataset) -> None:
+    learner = Learner.load(opened.checkpoint(2))
     features = learner.features(digits.train.of_classes(measured.labels).images).double().numpy()
     expected = np.linalg.eigvalsh(np.cov(features.T))[::-1]
     np.testing.assert_allclose(measured.table("real.all_spectra")[2], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_shifts_are_those_of_the_means(folder: RunFolder, measured: Run) -> None:
-    before, after = (Learner.load(folder.checkpoint(index)).memory for index in (1, 2))
+def test_shifts_are_those_of_the_means(opened: Run, measured: Run) -> None:
+    before, after = (Learner.load(opened.checkpoint(index)).memory for index in (1, 2))
     expected = torch.linalg.vector_norm(after.means[:4] - before.means, dim=1)
     shift = measured.table("memory.shift")[2, :, 0]
     assert shift[:4].tolist() == pytest.approx(expected.tolist())
@@ -146,11 +139,9 @@ def test_shifts_are_those_of_the_means(folder: RunFolder, measured: Run) -> None
 
 
 @pytest.mark.parametrize("which", ["affine", "adapter"])
-def test_no_shrinkage_gives_the_runs_own_accuracy(
-    which: str, folder: RunFolder, collapsed: RunFolder, digits: Dataset
-) -> None:
-    chosen = folder if which == "affine" else collapsed
-    found = measure(Run.open(chosen.path), digits, frozenset({Quantity.SHRINK}))
+def test_no_shrinkage_gives_the_runs_own_accuracy(which: str, opened: Run, other: Run, digits: Dataset) -> None:
+    chosen = opened if which == "affine" else other
+    found = measure(chosen, digits, frozenset({Quantity.SHRINK}))
     assert AMOUNTS[0] == 0
     assert found.table("shrink.accuracy")[0].tolist() == pytest.approx(found.curve)
     assert found.table("shrink.accuracy").std(0).max() > 0
@@ -163,9 +154,9 @@ def test_after_one_task_the_network_is_the_frozen_one(unfinished: RunFolder, dig
     assert found.table("real.accuracy")[0, BANKS.index(REAL_BOTH)] == pytest.approx(found.curve[0])
 
 
-def test_stored_measurements_need_no_images(folder: RunFolder, measured: Run) -> None:
-    assert stored_quantities(Run.open(folder.path)) == EVERYTHING
-    again = measure(Run.open(folder.path), None, EVERYTHING)
+def test_stored_measurements_need_no_images(opened: Run, measured: Run) -> None:
+    assert stored_quantities(opened) == EVERYTHING
+    again = measure(opened, None, EVERYTHING)
     assert not again.missing
     assert all(
         torch.equal(tensor.nan_to_num(), again.tables[name].nan_to_num()) for name, tensor in measured.tables.items()
@@ -189,10 +180,10 @@ def test_a_damaged_measurement_is_measured_again(copied: RunFolder) -> None:
     np.testing.assert_array_equal(measure(Run.open(copied.path), None, wanted).table("memory.shift"), before)
 
 
-def test_a_measurement_of_other_networks_is_not_used(copied: RunFolder, collapsed: RunFolder) -> None:
+def test_a_measurement_of_other_networks_is_not_used(copied: RunFolder, other: Run) -> None:
     wanted = frozenset({Quantity.MEMORY})
     before = measure(Run.open(copied.path), None, wanted).table("memory.shift")[2, 0, 0]
-    copied.checkpoint(2).write_bytes(collapsed.checkpoint(2).read_bytes())
+    copied.checkpoint(2).write_bytes(other.checkpoint(2).read_bytes())
     assert measure(Run.open(copied.path), None, wanted).table("memory.shift")[2, 0, 0] != before
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.analysis.rescore import Curve, Variant, rescore, rescored_rows
-from adagauss.data.dataset import load_dataset
+from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.experiments.config import make_config
@@ -23,46 +23,46 @@ Rescored = dict[tuple[str, str], Curve]
 
 
 @pytest.fixture(scope="module")
-def rescored(folder: RunFolder) -> Rescored:
-    method = folder.config.method
+def rescored(opened: Run, digits: Dataset) -> Rescored:
+    method = opened.config.method
     variants = {"own": Variant(method.drift, method.memory), "none": Variant(NoDrift(), method.memory)}
     classifiers = {"own": method.classifier, "mean": NearestMean(), "b": Bayes()}
-    return rescore(Run.open(folder.path), load_dataset("digits"), variants, classifiers)
+    return rescore(opened, digits, variants, classifiers)
 
 
-def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, rescored: Rescored) -> None:
-    assert rescored["own", "own"] == pytest.approx(Run.open(folder.path).curve)
+def test_the_runs_own_parts_give_the_runs_own_numbers(opened: Run, rescored: Rescored) -> None:
+    assert rescored["own", "own"] == pytest.approx(opened.curve)
 
 
 @pytest.mark.parametrize(
     ("method", "why"), [("efc", "its drift reads what a term shares"), ("acil", "its classifier keeps sums")]
 )
-def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, why: str, tmp_path: Path) -> None:
-    source = load_dataset("digits")
+def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(
+    method: str, why: str, digits: Dataset, tmp_path: Path
+) -> None:
     config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), epochs=1)
-    result = run(config, tmp_path, dataset=source)
+    result = run(config, tmp_path, dataset=digits)
     parts = RunFolder(tmp_path).config.method
     own = Variant(parts.drift, parts.memory)
-    rescored = rescore(Run.open(tmp_path), source, {"own": own}, {"own": parts.classifier}, oracle=False)
+    rescored = rescore(Run.open(tmp_path), digits, {"own": own}, {"own": parts.classifier}, oracle=False)
     assert rescored["own", "own"] == pytest.approx(result.curve), why
 
 
-def test_more_may_be_remembered_than_the_run_did(folder: RunFolder, rescored: Rescored) -> None:
-    source, bayes, run = load_dataset("digits"), {"bayes": Bayes()}, Run.open(folder.path)
+def test_more_may_be_remembered_than_the_run_did(opened: Run, digits: Dataset, rescored: Rescored) -> None:
+    bayes = {"bayes": Bayes()}
     with pytest.raises(ConfigError, match="needs the covariance of each class"):
-        rescore(run, source, {"means": Variant(NoDrift(), MeanMemory())}, bayes)
+        rescore(opened, digits, {"means": Variant(NoDrift(), MeanMemory())}, bayes)
     variant = Variant(NoDrift(), GaussianMemory(covariance="diagonal"))
-    diagonal = rescore(run, source, {"diagonal": variant}, bayes, oracle=False)
+    diagonal = rescore(opened, digits, {"diagonal": variant}, bayes, oracle=False)
     assert diagonal["diagonal", "bayes"] != rescored["none", "b"]
 
 
-def test_what_cannot_be_rescored_is_refused(folder: RunFolder, tmp_path: Path) -> None:
-    source = load_dataset("digits")
+def test_what_cannot_be_rescored_is_refused(opened: Run, digits: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'rebalanced' trains the outputs of the network"):
-        rescore(Run.open(folder.path), source, {"none": NONE}, {"own": Rebalanced()})
+        rescore(opened, digits, {"none": NONE}, {"own": Rebalanced()})
     run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), epochs=1), tmp_path)
     with pytest.raises(ConfigError, match="no drift to compensate"):
-        rescore(Run.open(tmp_path), source, {"none": NONE}, {"mean": NearestMean()})
+        rescore(Run.open(tmp_path), digits, {"none": NONE}, {"mean": NearestMean()})
 
 
 def test_following_the_drift_is_better_than_staying_and_worse_than_knowing(rescored: Rescored) -> None:

@@ -18,7 +18,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.experiments.config import make_config
-from adagauss.experiments.environment import environment
+from adagauss.experiments.environment import COMMAND, command, environment
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
@@ -107,6 +107,15 @@ def test_a_damaged_file_next_to_the_results_is_reported(finished: Path, name: st
     assert [f"{name} is missing or damaged" in heard for heard in reporter.heard] == [True] * (name != "origins.json")
     assert metrics_of(finished)
     assert isinstance(RunFolder(finished).origins, dict)
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"), [("/usr/bin/adagauss", "adagauss"), ("/lib/adagauss/__main__.py", "python -m adagauss")]
+)
+def test_the_stored_command_is_quoted_for_a_shell(program: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "run", "--dataset", "my birds"])
+    assert command() == {COMMAND: f"{shown} run --dataset 'my birds'"}
+    assert COMMAND not in environment(), "a run resumed by another command would complain"
 
 
 class Removing(Reporter):

@@ -128,15 +128,6 @@ def test_an_invalid_range_is_an_error_message(text: str) -> None:
         Range.parse(text)
 
 
-def test_ranges_are_of_integers_of_numbers_or_of_values() -> None:
-    pytest.importorskip("optuna")
-    from optuna import distributions
-
-    assert Range.parse("a=1..8:log").distribution == distributions.IntDistribution(1, 8, log=True)
-    assert Range.parse("a=-1..0.5").distribution == distributions.FloatDistribution(-1, 0.5)
-    assert Range.parse("a=sgd,null,1.5").ends() == ["sgd", None, 1.5]
-
-
 class FakeRun:
     """Runs whose accuracy is a function of the setting; each call is noted."""
 

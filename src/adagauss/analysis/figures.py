@@ -145,7 +145,7 @@ def recency(groups: Groups) -> Drawing:
         if len(finite := last[np.isfinite(last)]):
             place: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "fontsize": "x-small"}
             axes.text(0.03, 0.97, f"{100 * finite.mean():.0f} % of errors", **place)
-    note = "1: no bias; text: how many errors on old images are predicted as the newest task, after the last task"
+    note = "dashed line: no bias; text: share of the errors on old images that are predicted as the newest task"
     return Drawing(figure, plot.curve_rows(chosen, lines), note)
 
 
@@ -201,7 +201,7 @@ def confusion(groups: Groups) -> Drawing:
 def pareto(groups: Groups) -> Drawing:
     """Accuracy against time and memory.
 
-    On the line no other method is both better and cheaper.
+    No method is both better and cheaper than one on the line.
     """
     points = {label: np.array([[*cost(run), 100 * run.curve[-1]] for run in runs]) for label, runs in groups.items()}
     rows: list[Row] = [

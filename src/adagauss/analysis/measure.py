@@ -1,4 +1,4 @@
-"""Measure quantities of a finished run that its predictions do not tell, and store them in the folder of the run.
+"""Measure quantities of a finished run that its predictions do not contain, and store them in the folder of the run.
 
 Every stored file names the checkpoints and the data that it was measured from. A file that is damaged, or measured from
 other ones, is measured again. Old images are used for analysis only, and only statistics are stored.
@@ -57,7 +57,7 @@ AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """γ of Σ + γ·mean(diag Σ)·I."""
 
 LARGEST_COMPARED = 2048
-"""Features for which real covariances of every class are measured: thousands more would fill the memory."""
+"""Most features for which real covariances of every class are measured: more would fill the memory."""
 VERSION = 3
 """Version of the definitions: quantities of another version are measured again."""
 BANKS_AT_ONCE = 8

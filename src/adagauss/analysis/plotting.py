@@ -1,4 +1,4 @@
-"""Helpers of all figures: one style, small multiples of curves, bars and matrices, and files of equal bytes."""
+"""Helpers of all figures: one style, small multiples of curves, bars and matrices, and reproducible files."""
 
 from __future__ import annotations
 

@@ -36,16 +36,6 @@ def accuracy(predictions: Sequence[LabelledPrediction]) -> float:
     return sum(one.correct for one in predictions) / len(predictions)
 
 
-def wilson_interval(correct: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
-
-    >>> tuple(round(end, 3) for end in wilson_interval(90, 100))
-    (0.826, 0.945)
-    """
-    low, high = binomtest(correct, count).proportion_ci(method="wilson")
-    return float(low), float(high)
-
-
 def calibration_error(probabilities: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Expected calibration error: Σ_b n_b/n · |accuracy_b − mean probability_b|, over `BINS` of equal width.
 
@@ -88,10 +78,11 @@ def worst(predictions: Sequence[LabelledPrediction], count: int) -> list[Labelle
 def summarise(predictions: Sequence[LabelledPrediction]) -> dict[str, Any]:
     """All metrics of labelled predictions, as ``adagauss evaluate --json`` writes them."""
     probabilities, correct = zip(*((one.probability, one.correct) for one in predictions), strict=True)
+    interval = binomtest(sum(correct), len(correct)).proportion_ci(confidence_level=0.95, method="wilson")
     return {
         "images": len(predictions),
         "accuracy": accuracy(predictions),
-        "accuracy_interval": wilson_interval(sum(correct), len(predictions)),
+        "accuracy_interval": tuple(map(float, (interval.low, interval.high))),
         "mean_probability": sum(probabilities) / len(predictions),
         "calibration_error": calibration_error(probabilities, correct),
         "calibration_error_by_chance": calibration_error_by_chance(probabilities),

@@ -218,7 +218,7 @@ def _template() -> Any:
 def name(label: object, width: int = 110) -> Markup:
     """The name of a class, a method or a file; its writing direction does not affect the text around it.
 
-    A name that is cut is shown in full while the pointer rests on it.
+    A name that is cut is shown in full as a tooltip.
     """
     full, cut = clipped(label, LONGEST), clipped(label, width)
     if full == cut:

@@ -134,8 +134,7 @@ def analyse(
     Raises:
         ConfigError: if there is no run, or the runs cannot be compared.
     """
-    reporter = reporter or Reporter()
-    runs = all_runs(groups)
+    reporter, styled, runs = reporter or Reporter(), use_style(style), all_runs(groups)
     if not runs:
         raise ConfigError("there are no runs to analyse: give at least one run folder")
     check_comparable(groups)
@@ -148,7 +147,7 @@ def analyse(
                 measured[label].append(measure(run, dataset, needs, reporter))
                 advance(run.path.name)
     drawn = []
-    with use_style(style), reporter.progress("figures", len(chosen)) as advance:
+    with styled, reporter.progress("figures", len(chosen)) as advance:
         for study in chosen:
             drawn.append(_drawn(study, measured, out, command))
             advance(study.name)
@@ -280,18 +279,16 @@ def check_comparable(groups: Groups) -> None:
     """Refuse runs with other data, tasks or scale and, in one group, other settings or equal seeds."""
     first = next(iter(groups.values()))[0]
     for label, runs in groups.items():
-        seeds: set[int] = set()
-        for run in runs:
+        for place, run in enumerate(runs):
             if run.digest != runs[0].digest:
                 raise ConfigError(
                     f"{run.path} has other settings than {runs[0].path}, and both are in the group {label!r}: "
                     "give each configuration a group of its own"
                 )
-            if run.seed in seeds:
+            if run.seed in [one.seed for one in runs[:place]]:
                 raise ConfigError(
                     f"{run.path} has the settings and the seed of another run in the group {label!r}: give only one"
                 )
-            seeds.add(run.seed)
             if run.config.scale != first.config.scale or run.config.stream != first.config.stream:
                 raise ConfigError(
                     f"{run.path} ({run.protocol}) and {first.path} ({first.protocol}) "

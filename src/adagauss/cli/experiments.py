@@ -399,21 +399,19 @@ def analyse(
     figures need real statistics of old classes: they are computed from the images of the run and stored in its folder.
     Without these images, the other figures are drawn.
     """
-    from adagauss.analysis.plotting import STYLES
+    from adagauss.analysis.plotting import use_style
     from adagauss.analysis.studies import analyse as draw
-    from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings
+    from adagauss.analysis.studies import chosen_studies, group_by_settings
     from adagauss.experiments.run import open_runs
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
-    if style not in STYLES:
-        raise unknown_name("style", style, STYLES)
-    for name in names:
-        find_study(name)
+    use_style(style)  # a wrong name is an error before any run is read
+    chosen = chosen_studies(names)
     reporter = reporter_for(quiet)
     opened, _ = open_runs(runs, strict=True, reporter=reporter)
     groups = group_by_settings(opened)
     with stoppable("measurements of finished runs are stored: the same command continues"):
-        data, reason = _images(chosen_studies(names), opened, data_root, reporter)
+        data, reason = _images(chosen, opened, data_root, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names, dataset=data, reporter=reporter, command=command, style=style)
     made = [one for one in drawn if one.missing is None]

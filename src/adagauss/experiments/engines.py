@@ -35,7 +35,7 @@ MOST_JOBS = 500
 def open_executor(
     folder: Path, engine: str | None = None, *, jobs: int | None = None, gpus: int = 0
 ) -> Iterator[Executor | None]:
-    """Open an engine; None without an engine and ``jobs``. Runs that have not ended at the end are stopped.
+    """Open an engine; None without an engine and ``jobs``. Runs that have not finished at the end are stopped.
 
     Args:
         folder: where Slurm stores its logs; all machines must see it.

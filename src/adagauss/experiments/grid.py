@@ -1,4 +1,4 @@
-"""Many runs: what each is, who computes it, and the grid of methods and seeds."""
+"""Many runs: their specifications, their workers, and the grid of methods and seeds."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def work(spec: RunSpec, out: Path, options: ReadOptions) -> Outcome:
 
 @dataclass(frozen=True)
 class Workers:
-    """Who makes runs, and from which data."""
+    """Makes runs, here or with an executor."""
 
     executor: Executor | None = None
     """Makes the runs; None makes one after another in this process."""
@@ -166,9 +166,9 @@ def run_specs(
     Args:
         specs: taken one by one, when there is room.
         out: the folder of all runs.
-        workers: who makes them.
+        workers: makes the runs.
         total: number of specs.
-        title: name of the whole.
+        title: name of the progress bar.
     """
     workers = workers or Workers()
     most = 1 if workers.executor is None else workers.most

@@ -1,4 +1,4 @@
-"""Protocols by name and scale: the paper's benchmarks; reduced for a CPU; with few classes; whole ones on a CPU."""
+"""Protocols by name and scale: the paper's benchmarks, and reduced, few-class and full versions for a CPU."""
 
 from __future__ import annotations
 

@@ -242,8 +242,8 @@ class RunFolder:
             return evaluation, TaskFacts.model_validate(about)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{path} does not hold what it should ({str(error).splitlines()[0]}): delete the folder {path.parent} "
-                "and continue with --resume, which repeats that task"
+                f"{path} is not the evaluation of a task ({str(error).splitlines()[0]}): delete the folder "
+                f"{path.parent} and continue with --resume, which repeats that task"
             ) from error
 
 
@@ -299,16 +299,15 @@ class Run(RunFolder):
         """Reason for each quantity that could not be measured."""
 
     @classmethod
-    def open(cls, path: Path | str, tasks: int | None = None) -> Run:
-        """Open a run folder; with ``tasks``, only the first tasks of it.
+    def open(cls, path: Path | str) -> Run:
+        """Open a run folder.
 
         Raises:
             CheckpointError: if the folder holds no run, or no finished task.
         """
         folder = RunFolder(path)
         folder.last_checkpoint()
-        done = folder.finished_tasks()
-        return cls(path, done if tasks is None else min(done, tasks))
+        return cls(path, folder.finished_tasks())
 
     def with_tables(self, tables: Mapping[str, Tensor], missing: Mapping[str, str] | None = None) -> Run:
         """The same run with measured quantities; what was read stays in memory."""

@@ -38,8 +38,8 @@ class Range(NamedTuple):
 
         >>> Range.parse("classifier.pooled_shrinkage=0..1.0").ends(), Range.parse("a=1e-4..0.1:log").distribution.log
         ([0.0, 1.0], True)
-        >>> Range.parse("a=16..256").ends(), Range.parse("a=sgd,2,null").ends()
-        ([16, 256], ['sgd', 2, None])
+        >>> [Range.parse(f"a={values}").ends() for values in ("16..256", "-1..0.5", "sgd,1.5,null")]
+        [[16, 256], [-1.0, 0.5], ['sgd', 1.5, None]]
         """
         kinds = import_extra("optuna", "tune", "tune").distributions
         key, _, value = (part.strip() for part in text.partition("="))
