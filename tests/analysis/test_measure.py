@@ -22,7 +22,6 @@ from adagauss.analysis.measure import (
     linear_discriminants,
     measure,
     quantity_file,
-    stored_quantities,
 )
 from adagauss.analysis.rescore import real_statistics
 from adagauss.core.gaussians import ClassGaussians
@@ -40,7 +39,7 @@ EVERYTHING = frozenset(Quantity)
 
 @pytest.fixture(scope="module")
 def measured(opened: Run, digits: Dataset) -> Run:
-    found = measure(opened, digits, EVERYTHING)
+    found = measure(opened, lambda: digits, EVERYTHING)
     assert not found.missing
     return found
 
@@ -88,7 +87,7 @@ def test_efcs_update_is_that_of_the_method(tmp_path: Path, digits: Dataset) -> N
     settings = {"augmentation.crop_padding": 0, "augmentation.resized_crop": False, "representation.later.epochs": 1}
     stream = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
     run(make_config("efc", stream, settings={**settings, "representation.first.epochs": 1}), tmp_path, dataset=digits)
-    table = measure(Run.open(tmp_path), digits, frozenset({Quantity.REAL})).table("real.distances")
+    table = measure(Run.open(tmp_path), lambda: digits, frozenset({Quantity.REAL})).table("real.distances")
     own, efc, unmoved = (table[1:, :, TRACKED.index(name), 0] for name in (OWN, EFC_UPDATE, UNMOVED))
     np.testing.assert_allclose(efc, own, rtol=1e-3, atol=1e-4)
     assert np.nanmax(np.abs(unmoved - own)) > 1e-2, "the update must do something for this to be a test"
@@ -141,21 +140,20 @@ def test_shifts_are_those_of_the_means(opened: Run, measured: Run) -> None:
 @pytest.mark.parametrize("which", ["affine", "adapter"])
 def test_no_shrinkage_gives_the_runs_own_accuracy(which: str, opened: Run, other: Run, digits: Dataset) -> None:
     chosen = opened if which == "affine" else other
-    found = measure(chosen, digits, frozenset({Quantity.SHRINK}))
+    found = measure(chosen, lambda: digits, frozenset({Quantity.SHRINK}))
     assert AMOUNTS[0] == 0
     assert found.table("shrink.accuracy")[0].tolist() == pytest.approx(found.curve)
     assert found.table("shrink.accuracy").std(0).max() > 0
 
 
 def test_after_one_task_the_network_is_the_frozen_one(unfinished: RunFolder, digits: Dataset) -> None:
-    found = measure(Run.open(unfinished.path), digits, frozenset({Quantity.REAL}))
+    found = measure(Run.open(unfinished.path), lambda: digits, frozenset({Quantity.REAL}))
     assert (found.done, found.planned_tasks) == (1, 3)
     assert float(found.table("real.frozen_accuracy")[0]) == pytest.approx(found.curve[0])
     assert found.table("real.accuracy")[0, BANKS.index(REAL_BOTH)] == pytest.approx(found.curve[0])
 
 
 def test_stored_measurements_need_no_images(opened: Run, measured: Run) -> None:
-    assert stored_quantities(opened) == EVERYTHING
     again = measure(opened, None, EVERYTHING)
     assert not again.missing
     assert all(
@@ -192,14 +190,14 @@ def test_other_images_than_those_of_the_run_are_refused(copied: RunFolder, digit
     assert isinstance(images, ArrayImages)
     brighter = LabelledImages(ArrayImages(images.pixels.clamp_min(9)), digits.train.targets, digits.classes)
     other = Dataset(digits.name, brighter, digits.test, digits.mean, digits.std)
-    found = measure(Run.open(copied.path), other, {Quantity.REAL})
-    assert "not those of the run" in found.missing[Quantity.REAL]
+    found = measure(Run.open(copied.path), lambda: other, {Quantity.REAL})
+    assert "was started on other data" in found.missing[Quantity.REAL]
 
 
 def test_a_method_without_memory_has_real_statistics_only(tmp_path: Path, digits: Dataset) -> None:
     stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
     run(make_config("finetune", stream, epochs=1), tmp_path, dataset=digits)
-    found = measure(Run.open(tmp_path), digits, EVERYTHING)
+    found = measure(Run.open(tmp_path), lambda: digits, EVERYTHING)
     assert "stores no statistics" in found.missing[Quantity.MEMORY]
     assert np.isfinite(found.table("real.all_spectra")).all()
     assert "real.distances" not in found.tables

@@ -66,7 +66,7 @@ def drawn(opened: Run, other: Run, tmp_path_factory: pytest.TempPathFactory) -> 
     out = tmp_path_factory.mktemp("figures")
     names = [name for name in studies() if name not in SWEEPS]
     groups = {"with L_AC": [opened], "without": [other]}
-    found = analyse(groups, out, names=names, dataset=load_dataset("digits"), command=COMMAND)
+    found = analyse(groups, out, names=names, images=lambda: load_dataset("digits"), command=COMMAND)
     for name, changed in SWEEPS.items():
         config = make_config("adagauss", STREAM, settings={**SETTINGS, **changed})
         sweep = {"with L_AC": [opened], "without": [with_content(opened, config=config)]}

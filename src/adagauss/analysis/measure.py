@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +28,7 @@ from adagauss.core.learner_state import LearnerState
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import evenly_spaced
-from adagauss.errors import AdagaussError, CheckpointError, NumericalError, UnsupportedError
+from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError, UnsupportedError
 from adagauss.experiments.environment import check_data
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
@@ -42,6 +42,8 @@ from adagauss.utils.runtime import Runtime
 
 Tables = dict[str, Tensor]
 """Measured numbers by name; NaN where there is none."""
+Images = Callable[[], Dataset]
+"""Reads the data of a run if they are needed."""
 Banks = Mapping[str, ClassGaussians]
 """Memories by name."""
 
@@ -90,12 +92,12 @@ class Quantity(StrEnum):
         return self != Quantity.MEMORY
 
 
-def measure(run: Run, dataset: Dataset | None, needs: Iterable[Quantity], reporter: Reporter | None = None) -> Run:
+def measure(run: Run, images: Images | None, needs: Iterable[Quantity], reporter: Reporter | None = None) -> Run:
     """Return the run with its measured quantities; ``missing`` holds the reason for each that cannot be measured.
 
     Args:
         run: the run.
-        dataset: its data; without it, only quantities that need no images or are stored are available.
+        images: reads its data; without it, only quantities that need no images or are stored are available.
         needs: what to measure.
         reporter: shows progress.
     """
@@ -105,35 +107,31 @@ def measure(run: Run, dataset: Dataset | None, needs: Iterable[Quantity], report
     for quantity in sorted(set(needs), key=list(Quantity).index):
         found = stored_tables(run, quantity)
         try:
-            tables.update(_measured(run, quantity, dataset, reporter) if found is None else found)
+            tables.update(_measured(run, quantity, images, reporter) if found is None else found)
         except (UnsupportedError, NumericalError) as error:
             missing[quantity] = str(error)
     return run.with_tables(tables, missing)
 
 
-def _measured(run: Run, quantity: Quantity, dataset: Dataset | None, reporter: Reporter) -> Tables:
+def _measured(run: Run, quantity: Quantity, images: Images | None, reporter: Reporter) -> Tables:
     if not all(run.checkpoint(index).exists() for index in range(run.done)):
         raise UnsupportedError("the run stores only its last checkpoint, not the networks of earlier tasks")
     if quantity == Quantity.MEMORY:
         tables = measure_memory(run, reporter)
-    elif dataset is None:
-        raise UnsupportedError("the images of the run are not available: give their folder with --data-root")
+    elif images is None:
+        raise UnsupportedError("it needs the images of the run, which `adagauss analyse --data-root FOLDER` reads")
     else:
         try:
+            dataset = images()
             check_data(run, dataset, reporter)
-        except CheckpointError as error:
-            raise UnsupportedError(f"the available images are not those of the run: {error}") from None
+        except (CheckpointError, DataError) as error:
+            raise UnsupportedError(f"the images of the run are not available: {error}") from None
         tables = (measure_real if quantity == Quantity.REAL else measure_shrink)(run, dataset, reporter)
     try:
         save_tensors(quantity_file(run, quantity), "measured", tables, {"source": _source(run)})
     except (AdagaussError, OSError) as error:
         reporter.message(f"measurements of {run.path} are not stored and will be repeated ({error})")
     return tables
-
-
-def stored_quantities(run: Run) -> set[Quantity]:
-    """Quantities that need no images, or are stored."""
-    return {one for one in Quantity if not one.needs_images or stored_tables(run, one) is not None}
 
 
 def stored_tables(run: Run, quantity: Quantity) -> Tables | None:

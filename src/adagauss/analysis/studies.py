@@ -10,11 +10,10 @@ from typing import Any
 
 from matplotlib import rcParams
 
-from adagauss.analysis.measure import Quantity, measure
+from adagauss.analysis.measure import Images, Quantity, measure
 from adagauss.analysis.plotting import Drawing, Groups, all_runs, save_figure, use_style
 from adagauss.analysis.tables import comma_separated
 from adagauss.core.config import KIND, flatten, plain
-from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.paper import BEYOND, items
@@ -54,12 +53,12 @@ class Study:
     title: str
     claim: str
     """What the paper states about the figure, or what to look for."""
-    needs: frozenset[Quantity]
+    needs: Quantity | None
     draw: Callable[[Groups], Drawing]
 
     @property
     def needs_images(self) -> bool:
-        return any(quantity.needs_images for quantity in self.needs)
+        return self.needs is not None and self.needs.needs_images
 
     @property
     def paper(self) -> str:
@@ -70,15 +69,17 @@ class Study:
 _STUDIES: Registry[Study] = Registry("study")
 
 
-def register_study(*needs: Quantity) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
-    """Register a figure and the measurements it needs, so that `adagauss analyse` and the report draw it.
+def register_study(
+    needs: Quantity | None = None,
+) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
+    """Register a figure and the quantity it needs, so that `adagauss analyse` and the report draw it.
 
     Its name is that of the function. The first line of the docstring is the title, and the rest the claim.
     """
 
     def register(draw: Callable[[Groups], Drawing]) -> Callable[[Groups], Drawing]:
         name, (title, _, claim) = draw.__name__.replace("_", "-"), cleandoc(draw.__doc__ or "").partition("\n\n")
-        study = Study(name, title.rstrip("."), " ".join(claim.split()), frozenset(needs), draw)
+        study = Study(name, title.rstrip("."), " ".join(claim.split()), needs, draw)
         _STUDIES.register(name, study, by=draw)
         return draw
 
@@ -115,7 +116,7 @@ def analyse(
     out: Path,
     *,
     names: Sequence[str] = (),
-    dataset: Dataset | None = None,
+    images: Images | None = None,
     reporter: Reporter | None = None,
     command: str = "",
     style: str = "web",
@@ -126,7 +127,7 @@ def analyse(
         groups: runs of one configuration with several seeds, by label. All must have the same data, tasks and scale.
         out: folder of the figures.
         names: studies by name; all if there are none.
-        dataset: the data of the runs, for studies that need images and are not measured yet.
+        images: reads the data of the runs, for studies that need them and are not measured yet.
         reporter: shows progress.
         command: how to draw a figure again, for its caption; ``{study}`` in it becomes the name of the study.
         style: paper (PDF), talk (large text) or web (SVG).
@@ -138,13 +139,13 @@ def analyse(
     if not runs:
         raise ConfigError("there are no runs to analyse: give at least one run folder")
     check_comparable(groups)
-    chosen = chosen_studies(names)
-    needs = {quantity for study in chosen for quantity in study.needs}
+    chosen = [find_study(name) for name in dict.fromkeys(names)] or list(studies().values())
+    needs = {study.needs for study in chosen if study.needs is not None}
     measured: dict[str, list[Run]] = {label: [] for label in groups}
     with reporter.progress("runs", len(runs)) as advance:
         for label, members in groups.items():
             for run in members:
-                measured[label].append(measure(run, dataset, needs, reporter))
+                measured[label].append(measure(run, images, needs, reporter))
                 advance(run.path.name)
     drawn = []
     with styled, reporter.progress("figures", len(chosen)) as advance:
@@ -154,20 +155,15 @@ def analyse(
     return drawn
 
 
-def chosen_studies(names: Sequence[str]) -> list[Study]:
-    """Studies by name; all if there are none."""
-    return [find_study(name) for name in dict.fromkeys(names)] or list(studies().values())
-
-
 def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
     usable: dict[str, list[Run]] = {}
     reasons: dict[str, list[str]] = {}
     for label, runs in groups.items():
-        if known := [run for run in runs if not study.needs & run.missing.keys()]:
+        known = [run for run in runs if study.needs is None or study.needs not in run.missing]
+        if known:
             usable[label] = known
-        else:
-            reason = next(run.missing[need] for run in runs for need in study.needs if need in run.missing)
-            reasons.setdefault(reason, []).append(label)
+        elif study.needs is not None:
+            reasons.setdefault(runs[0].missing[study.needs], []).append(label)
     left_out = "; ".join(f"{escape_control_chars(', '.join(labels))} ({reason})" for reason, labels in reasons.items())
     if not usable:
         return Drawn(study.name, study.title, missing=left_out)

@@ -16,16 +16,14 @@ import typer
 from adagauss.cli import options, output
 from adagauss.cli.options import Experiment, given_options, parse_numbers, parse_settings, read_options, section
 from adagauss.cli.output import drawing, labelled, say, stoppable, table, warn
-from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
+from adagauss.errors import CheckpointError, ConfigError, unknown_name
 from adagauss.utils.process import keep_freed_memory
 from adagauss.utils.progress import reporter_for
 
 if TYPE_CHECKING:
-    from adagauss.analysis.studies import Study
     from adagauss.data.dataset import Dataset
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
@@ -401,45 +399,41 @@ def analyse(
     """
     from adagauss.analysis.plotting import use_style
     from adagauss.analysis.studies import analyse as draw
-    from adagauss.analysis.studies import chosen_studies, group_by_settings
+    from adagauss.analysis.studies import find_study, group_by_settings
+    from adagauss.experiments.grid import read_dataset
     from adagauss.experiments.run import open_runs
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
     use_style(style)  # a wrong name is an error before any run is read
-    chosen = chosen_studies(names)
+    for name in names:
+        find_study(name)
     reporter = reporter_for(quiet)
     opened, _ = open_runs(runs, strict=True, reporter=reporter)
-    groups = group_by_settings(opened)
+    groups, stream = group_by_settings(opened), opened[0].config.stream
+    options = read_options(data_root, stream, reporter)
+    command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
     with stoppable("measurements of finished runs are stored: the same command continues"):
-        data, reason = _images(chosen, opened, data_root, reporter)
-        command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
-        drawn = draw(groups, out, names=names, dataset=data, reporter=reporter, command=command, style=style)
+        drawn = draw(
+            groups,
+            out,
+            names=names,
+            images=lambda: read_dataset(stream, options),
+            reporter=reporter,
+            command=command,
+            style=style,
+        )
     made = [one for one in drawn if one.missing is None]
     if made:
         rows = [(one.name, ", ".join(one.files), one.title) for one in made]
         say(*table(("drawn", "files", "what it shows"), rows), f"Figures: {out}")
+    missing: dict[str, list[str]] = {}
     for one in drawn:
         if one.missing is not None:
-            labelled("not drawn: ", f"{one.name}: {one.missing}", 4, error=True)
-    if reason:
-        labelled("no images: ", reason, 4, error=True)
+            missing.setdefault(one.missing, []).append(one.name)
+    for reason, without in missing.items():
+        labelled("not drawn: ", f"{', '.join(without)}: {reason}", 4, error=True)
     if not made:
         raise typer.Exit(2)
-
-
-def _images(chosen: Sequence[Study], runs: Sequence[Run], root: Path, reporter: Reporter) -> tuple[Dataset | None, str]:
-    """The data of the runs if some study must measure them, or the reason why they cannot be read."""
-    from adagauss.analysis.measure import stored_quantities
-    from adagauss.data.dataset import load_dataset
-
-    needed = {quantity for study in chosen for quantity in study.needs}
-    if all(needed <= stored_quantities(run) for run in runs):
-        return None, ""
-    stream = runs[0].config.stream
-    try:
-        return load_dataset(stream.dataset, read_options(root, stream, reporter)), ""
-    except DataError as error:
-        return None, str(error)
 
 
 @command(

@@ -179,12 +179,10 @@ class ItemResults:
 
     def problems(self) -> dict[str, Problem]:
         """The first problem of every row that has one."""
-        found: dict[str, Problem] = {}
-        for row, outcomes in self.outcomes.items():
-            for one in outcomes.values():
-                if isinstance(one, Problem):
-                    found.setdefault(row, one)
-        return found
+        found = {
+            row: [one for one in by_seed.values() if isinstance(one, Problem)] for row, by_seed in self.outcomes.items()
+        }
+        return {row: problems[0] for row, problems in found.items() if problems}
 
     def series(self, value: Value) -> dict[int, list[tuple[str, float]]]:
         """Tasks and numbers with the columns of a value by seed, of table and figure; empty if it was not measured."""
@@ -605,9 +603,13 @@ def _draw(one: ItemResults, config: ReproductionConfig, command: str) -> tuple[I
             save_figure(table_figure(one), file, one.item.title, origin)
         return [file], ""
     try:
-        data, reporter = read_dataset(one.protocol.stream, config.workers.options), config.workers.reporter
         (drawn,) = analyse(
-            one.runs, one.folder, names=[one.item.study], dataset=data, reporter=reporter, command=command
+            one.runs,
+            one.folder,
+            names=[one.item.study],
+            images=lambda: read_dataset(one.protocol.stream, config.workers.options),
+            reporter=config.workers.reporter,
+            command=command,
         )
     except AdagaussError as error:
         return [], error
