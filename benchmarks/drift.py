@@ -66,7 +66,7 @@ def adapter_stage(images: int = 1000, epochs: int = 100) -> Ratio:
     bank = ClassGaussians.from_features(torch.randn(500, 64), [index % 10 for index in range(500)])
     drift = Adapter(recipe=Recipe(epochs=epochs, learning_rate=0.01), views=4)
     started = time.perf_counter()
-    drift.update(bank, now, None)
+    drift.move(bank, now)
     ours = time.perf_counter() - started
     published = _rerunning_epoch_seconds(now, pixels[:512]) * images / 512 * epochs
     return Ratio(

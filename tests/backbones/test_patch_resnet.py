@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from adagauss.backbones import Extractor
 from adagauss.backbones.patch_resnet import PatchResNet, PatchResNetSettings
 from adagauss.backbones.patches import CONTRAST_FLOOR, DEVIATION_FLOOR
-from adagauss.backbones.resnet import BlockBackbone, ResNet
 from adagauss.core.learn import Learner
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import ArrayImages
@@ -41,15 +39,15 @@ def test_maps_are_means_of_thresholded_products_with_normalised_patches() -> Non
     both = torch.cat([(cells - 0.25).clamp_min(0), (-cells - 0.25).clamp_min(0)], 1)
     maps = both.mean((3, 5)).sqrt()
     expected = (maps - network.centre) / (network.deviation + DEVIATION_FLOOR)
-    torch.testing.assert_close(network.entry(pixels / 255).double(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(network.frozen(pixels / 255).double(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_maps_of_the_first_task_are_standardised_and_contrast_does_not_change_products() -> None:
     network, pixels = prepared()
-    maps = network.entry(pixels / 255)
+    maps = network.frozen(pixels / 255)
     torch.testing.assert_close(maps.mean((0, 2, 3)), torch.zeros(10), atol=1e-4, rtol=0)
     torch.testing.assert_close(maps.std((0, 2, 3), correction=0), torch.ones(10), atol=0.02, rtol=0)
-    torch.testing.assert_close(network.entry(pixels / 512 + 0.1), maps, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(network.frozen(pixels / 512 + 0.1), maps, atol=0.02, rtol=0.02)
 
 
 def test_the_dictionary_is_never_trained() -> None:
@@ -65,21 +63,15 @@ def test_the_dictionary_is_never_trained() -> None:
     assert not torch.equal(before["layers.0.0.weight"], after["layers.0.0.weight"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [(PatchResNet, SMALL), (ResNet, {"backbone.name": "resnet_thin", "backbone.train_blocks": "last:1"})],
-)
-def test_frozen_layers_run_once_per_batch_for_both_networks(
-    kind: type[BlockBackbone], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner = toy_learner("adagauss", None, **settings)
+def test_the_dictionary_runs_once_per_batch_for_both_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = toy_learner("adagauss", None, **SMALL)
     tasks = toy_tasks()
     learner.learn(tasks[0])
     entered: list[int] = []
     learned: list[int] = []
-    entry, trained = kind.entry, Extractor.learned
+    entry, trained = PatchResNet.frozen, Extractor.learned
 
-    def count_entry(self: BlockBackbone, images: Tensor) -> Tensor:
+    def count_entry(self: PatchResNet, images: Tensor) -> Tensor:
         entered.append(len(images))
         return entry(self, images)
 
@@ -87,7 +79,7 @@ def test_frozen_layers_run_once_per_batch_for_both_networks(
         learned.append(len(maps))
         return trained(self, maps)
 
-    monkeypatch.setattr(kind, "entry", count_entry)
+    monkeypatch.setattr(PatchResNet, "frozen", count_entry)
     monkeypatch.setattr(Extractor, "learned", count_learned)
     method, network = learner.method, learner.network
     now = CurrentTask(1, tasks[2], network, network.frozen_copy(), method.augmentation, learner.runtime)
@@ -104,7 +96,7 @@ def test_frozen_and_learned_layers_together_are_the_network(name: str, share: st
     images = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     maps = network.frozen(images)
     assert torch.equal(network.learned(maps), network(images))
-    assert torch.equal(maps, (images - network.mean) / network.std) is (name == "resnet_thin" and share == "all")
+    assert torch.equal(maps, (images - network.mean) / network.std) is (name == "resnet_thin" and share != "none")
 
 
 def test_a_saved_learner_goes_on_as_if_it_had_not_been_saved(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.fe
 TAKING_NO_ROOTS = [
     name
     for name in WITHOUT_BOTTLENECK
-    if not any(Requirement.NON_NEGATIVE in part.requires for _, part in make_method(name).parts())
+    if not any(Requirement.NON_NEGATIVE in part.requires for part in make_method(name).parts().values())
     and make_method(name).representation.first is not None  # an untrained bottleneck is useless
 ]
 

@@ -18,7 +18,6 @@ from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import Method, methods
 from adagauss.parts.classifiers import Classifier, LinearScorer
-from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import (
     Step,
@@ -53,14 +52,6 @@ class FakeTerm(Term):
         return Count.one_more(before)
 
 
-class FakeDrift(Drift):
-    def empty_state(self) -> Count:
-        return Count()
-
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
-        return Moved(memory, Count.one_more(before))
-
-
 class CountingScorer(LinearScorer):
     def __init__(self, weight: Tensor, bias: Tensor, tasks: int) -> None:
         super().__init__(weight, bias)
@@ -80,7 +71,6 @@ class FakeClassifier(Classifier):
 
 FAKES: dict[str, type[Part]] = {
     "term": FakeTerm,
-    "drift": FakeDrift,
     "classifier": FakeClassifier,
 }
 
@@ -99,7 +89,6 @@ def stateful() -> Iterator[Method]:
             terms={**representation.terms, "counting": FakeTerm()},
         ),
         memory=MeanMemory(),
-        drift=FakeDrift(),
         classifier=FakeClassifier(),
     )
     for role in FAKES:
@@ -116,8 +105,7 @@ def test_every_role_keeps_what_it_learns_through_a_file(stateful: Method, tmp_pa
     learner = Learner(stateful, digits.train.images.shape, digits.mean, digits.std, Runtime())
     for task in toy_tasks()[:2]:
         learner.learn(task)
-    # A drift moves the memory from the second task on.
-    expected = {"representation/terms/counting": 2, "drift": 1, "classifier": 2}
+    expected = {"representation/terms/counting": 2, "classifier": 2}
     assert counts(learner) == expected
     learner.save(tmp_path / "learner.safetensors")
     loaded = Learner.load(tmp_path / "learner.safetensors")
@@ -129,7 +117,7 @@ def test_every_role_keeps_what_it_learns_through_a_file(stateful: Method, tmp_pa
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_a_specification_holds_no_tensor_and_cannot_be_changed(name: str) -> None:
     method = quick_method(name)
-    for _, part in method.parts():
+    for part in method.parts().values():
         assert not part.__private_attributes__, f"{part!r} has private attributes"
         for field, value in dict(part).items():
             assert not isinstance(value, Tensor)

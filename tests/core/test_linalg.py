@@ -174,19 +174,6 @@ def test_squared_distances_of_no_points() -> None:
     assert linalg.squared_distances(torch.empty(0, 5), whitening).shape == (0, 3)
 
 
-def test_ridge_equals_sklearn() -> None:
-    inputs, targets = random_tensor(40, 6), random_tensor(40, 3, seed=1)
-    expected = Ridge(alpha=2.5, fit_intercept=False).fit(inputs.numpy(), targets.numpy()).coef_.T
-    np.testing.assert_allclose(linalg.ridge(inputs, targets, 2.5), expected, rtol=1e-9)
-
-
-def test_ridge_toward_a_matrix_is_ridge_of_the_difference() -> None:
-    inputs, targets, start = random_tensor(40, 6), random_tensor(40, 3, seed=1), random_tensor(6, 3, seed=2)
-    expected = start + linalg.ridge(inputs, targets - inputs @ start, 2.5)
-    torch.testing.assert_close(linalg.ridge(inputs, targets, 2.5, toward=start), expected)
-    torch.testing.assert_close(linalg.ridge(inputs, targets, 1e9, toward=start), start, rtol=1e-5, atol=1e-5)
-
-
 def test_affine_ridge_without_penalty_equals_least_squares() -> None:
     inputs, targets = 3 + random_tensor(40, 6), random_tensor(40, 3, seed=1)
     affine = linalg.affine_ridge(inputs, targets, 0.0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
@@ -89,6 +91,16 @@ def test_ldc_ridge_stays_at_the_identity_where_there_are_no_data() -> None:
     weight = linear_map(old, 2 * old, 1e-6, toward=torch.eye(old.shape[1], dtype=torch.float64))
     expected = torch.diag(torch.tensor([2.0, 2.0] + [1.0] * (S - 2), dtype=torch.float64))
     torch.testing.assert_close(weight, expected, atol=1e-4, rtol=0)
+
+
+def test_a_linear_map_is_ridge_regression_with_a_penalty_relative_to_the_mean_square() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, new, start = (torch.randn(rows, S, generator=generator).double() for rows in (40, 40, S))
+    penalty = 0.1 * float(old.square().sum()) / S
+    expected = Ridge(alpha=penalty, fit_intercept=False).fit(old.numpy(), new.numpy()).coef_.T
+    np.testing.assert_allclose(linear_map(old, new, 0.1), expected, rtol=1e-9)
+    torch.testing.assert_close(linear_map(old, new, 0.1, start), start + linear_map(old, new - old @ start, 0.1))
+    torch.testing.assert_close(linear_map(old, new, 1e9, start), start, rtol=1e-5, atol=1e-5)
 
 
 def test_sdc_moves_each_mean_with_the_images_around_it() -> None:

@@ -83,7 +83,7 @@ def test_folded_network_is_the_network_with_parallel_convolutions(backbone: str)
     for parameter in adapters.parameters():
         nn.init.normal_(parameter, std=0.1)
     unfolded, size = extractor(images).detach(), sum(value.numel() for value in extractor.state_dict().values())
-    adapters.settle(now)
+    ParallelConvolutions().settle(now, adapters)
     torch.testing.assert_close(extractor(images), unfolded, rtol=1e-5, atol=1e-5)
     assert float((unfolded - plain).norm() / plain.norm()) > 0.01
     assert sum(value.numel() for value in extractor.state_dict().values()) == size

@@ -66,16 +66,9 @@ def of_kind(network: Literal["affine", "linear"], recipe: Recipe = RECIPE, **set
     return affine(**settings) if network == "affine" else adapter(network, recipe=recipe, **settings)
 
 
-def moved_by(drift: Drift, before: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-    """The old classes after a task, by a drift without state."""
-    moved = drift.update(before, now, None)
-    assert moved.state is None
-    return moved.memory
-
-
 @pytest.mark.parametrize("kind", ["full", "none"])
 def test_affine_recovers_an_affine_move_exactly(kind: CovarianceKind) -> None:
-    moved = moved_by(affine(), memory(kind), task_of())
+    moved = affine().move(memory(kind), task_of())
     exact = memory(kind).transport_affine(TRUE)
     torch.testing.assert_close(moved.means, exact.means, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(moved.packed, exact.packed, rtol=1e-5, atol=1e-5)
@@ -83,7 +76,7 @@ def test_affine_recovers_an_affine_move_exactly(kind: CovarianceKind) -> None:
 
 @pytest.mark.parametrize("network", ["mlp", "linear"])
 def test_trained_adapters_follow_an_affine_move(network: Literal["mlp", "linear"]) -> None:
-    moved = moved_by(adapter(network), memory(), task_of())
+    moved = adapter(network).move(memory(), task_of())
     exact, still = memory().transport_affine(TRUE), memory()
     error, before = distances(moved, exact), distances(still, exact)
     assert bool((error[:, 0] < 0.1 * before[:, 0]).all())
@@ -98,18 +91,18 @@ def test_each_switch_moves_its_own_statistic(
     before = memory()
     recipe = Recipe(epochs=2)
     part = of_kind(network, recipe, adapt_mean=mean, adapt_covariance=covariance)
-    moved = moved_by(part, before, task_of())
+    moved = part.move(before, task_of())
     assert torch.equal(moved.means, before.means) != mean
     assert torch.equal(moved.packed, before.packed) != covariance
-    both = moved_by(of_kind(network, recipe), before, task_of())
+    both = of_kind(network, recipe).move(before, task_of())
     assert torch.equal(moved.means, both.means if mean else before.means)
     assert torch.equal(moved.packed, both.packed if covariance else before.packed)
 
 
 @pytest.mark.parametrize("network", ["affine", "linear"])
-def test_update_leaves_the_given_memory_alone(network: Literal["affine", "linear"]) -> None:
+def test_move_leaves_the_given_memory_alone(network: Literal["affine", "linear"]) -> None:
     before = memory()
-    of_kind(network).update(before, task_of(), None)
+    of_kind(network).move(before, task_of())
     assert torch.equal(before.means, memory().means)
     assert torch.equal(before.packed, memory().packed)
 
@@ -117,8 +110,8 @@ def test_update_leaves_the_given_memory_alone(network: Literal["affine", "linear
 @pytest.mark.parametrize("amount", [0.5, 1.0])
 def test_residual_covariance_is_added(amount: float) -> None:
     now = task_of(NEW + 0.3 * draw(ROWS, seed=8))
-    without = moved_by(affine(), memory(), now)
-    moved = moved_by(affine(residual_covariance=amount), memory(), now)
+    without = affine().move(memory(), now)
+    moved = affine(residual_covariance=amount).move(memory(), now)
     added = moved.covariances - without.covariances
     torch.testing.assert_close(added[0], added[1])
     design = torch.cat([OLD, torch.ones(ROWS, 1)], dim=1).double()
@@ -131,7 +124,7 @@ def test_residual_covariance_is_added(amount: float) -> None:
 @pytest.mark.parametrize("network", ["affine", "linear"])
 def test_diagonal_memory_keeps_the_diagonal_of_the_moved_covariance(network: Literal["affine", "linear"]) -> None:
     before = memory("diagonal")
-    moved = moved_by(of_kind(network), before, task_of())
+    moved = of_kind(network).move(before, task_of())
     exact = TRUE.weight.T @ before.covariances @ TRUE.weight
     assert moved.covariance == "diagonal"
     assert moved.packed.shape == before.packed.shape
@@ -139,27 +132,27 @@ def test_diagonal_memory_keeps_the_diagonal_of_the_moved_covariance(network: Lit
 
 
 def test_the_penalty_of_the_affine_map_is_used() -> None:
-    moved = moved_by(affine(ridge=1e6), memory(), task_of())
+    moved = affine(ridge=1e6).move(memory(), task_of())
     torch.testing.assert_close(moved.means, NEW.mean(0).double().expand(2, -1), rtol=1e-3, atol=1e-3)
 
 
 def test_anti_collapse_keeps_directions_that_the_new_features_lost() -> None:
     flat = NEW.clone()
     flat[:, -1] = 0
-    without = moved_by(adapter("linear"), memory(), task_of(flat))
-    kept = moved_by(adapter("linear", anti_collapse=1.0), memory(), task_of(flat))
+    without = adapter("linear").move(memory(), task_of(flat))
+    kept = adapter("linear", anti_collapse=1.0).move(memory(), task_of(flat))
     assert bool((without.covariances[:, -1, -1] < 1e-3).all())
     assert bool((kept.covariances[:, -1, -1] > 1e-2).all())
 
 
 def test_no_views_means_the_plain_images() -> None:
-    moved = moved_by(affine(views=0), memory(), task_of(views=("test",)))
+    moved = affine(views=0).move(memory(), task_of(views=("test",)))
     torch.testing.assert_close(moved.means, memory().transport_affine(TRUE).means, rtol=1e-5, atol=1e-5)
 
 
 def test_no_drift_keeps_the_memory() -> None:
     before = memory()
-    assert moved_by(NoDrift(), before, task_of()) is before
+    assert NoDrift().move(before, task_of()) is before
 
 
 class CountingBackbone(Backbone):
@@ -181,7 +174,7 @@ def test_extractors_run_once_a_view_however_many_epochs(views: int, epochs: int)
     config = BackboneConfig(features=SIZE)
     old, new = (Network(Extractor(trunk, config, (0.5,), (0.5,)), IncrementalHead(SIZE)) for trunk in trunks)
     now = CurrentTask(1, data, new, old, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
-    adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).update(memory(), now, None)
+    adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).move(memory(), now)
     assert [trunk.images for trunk in trunks] == [30 * max(1, views)] * 2
 
 
@@ -201,7 +194,7 @@ def test_views_show_the_same_pictures_to_both_networks_and_differ_among_themselv
     config = BackboneConfig(features=None)
     network = Network(Extractor(CountingBackbone(), config, (0.5,), (0.5,)), IncrementalHead(16))
     now = CurrentTask(1, data, network, network, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
-    old, new, targets = now.pairs(2)
+    old, new = now.pairs(2)
     assert torch.equal(old, new)
     assert not torch.equal(new[:30], new[30:])
-    assert len(targets) == 60
+    assert len(old) == 60

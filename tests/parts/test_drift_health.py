@@ -41,15 +41,18 @@ def test_the_relative_error_of_a_map_is_that_of_its_residuals() -> None:
 
 
 def test_an_adapter_of_one_step_is_warned_of_with_remedies() -> None:
-    warning = hasty().update(memory(), task_of(), None).warning
-    assert warning is not None
+    now = task_of()
+    hasty().move(memory(), now)
+    (warning,) = now.warnings
     assert warning.startswith("task 2: the adapter has hardly learned")
     assert all(name in warning for name in ("min_steps", "drift.kind=affine"))
 
 
 def test_enough_steps_leave_nothing_to_warn_of() -> None:
     trained = hasty(min_steps=600, recipe=FEW.with_changes(learning_rate=0.05), anti_collapse=0.0)
-    assert trained.update(memory(), task_of(), None).warning is None
+    now = task_of()
+    trained.move(memory(), now)
+    assert not now.warnings
 
 
 def test_collapsed_gaussians_are_detected_by_their_log_variances() -> None:

@@ -20,7 +20,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState
 from adagauss.core.linalg import by_rows
-from adagauss.core.state import Scorer, State
+from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data import augment
 from adagauss.data.dataset import Dataset
@@ -31,7 +31,7 @@ from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, method_info
 from adagauss.parts.classifiers import Classifier
-from adagauss.parts.drift import Adapter, Drift, Moved
+from adagauss.parts.drift import Adapter, Drift
 from adagauss.parts.memory import Memory
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
@@ -100,17 +100,13 @@ class Variant(NamedTuple):
     memory: Memory
 
 
-Tracked = tuple[ClassGaussians, State | None]
-"""A memory that a drift has updated, and the state of the drift."""
-
-
-def _update_of(drift: Drift, now: CurrentTask) -> Callable[[ClassGaussians, State | None], Moved]:
-    """The update of a drift in one task, for any number of memories: an adapter is trained once."""
+def _mover(drift: Drift, now: CurrentTask) -> Callable[[ClassGaussians], ClassGaussians]:
+    """A drift in one task, for any number of memories: an adapter is trained once."""
     if not isinstance(drift, Adapter):
-        return lambda bank, state: drift.update(bank, now, state)
-    old, new, _ = now.pairs(drift.views)
+        return lambda bank: drift.move(bank, now)
+    old, new = now.pairs(drift.views)
     mapping = drift.train_map(now, old, new)
-    return lambda bank, state: Moved(drift.moved(bank, now, mapping))
+    return lambda bank: drift.moved(bank, now, mapping)
 
 
 Curve = tuple[float, ...]
@@ -143,28 +139,25 @@ def rescore(
     reporter = reporter or Reporter()
     runtime = Runtime(config.runtime, config.seed, reporter)
     stream = make_stream(config, dataset)
-    tracked: dict[str, Tracked] = {}
+    tracked: dict[str, ClassGaussians] = {}
     scorers: dict[tuple[str, str], Scorer] = {}
     curves: dict[tuple[str, str], Curve] = {}
     with reporter.progress(f"rescoring {run.path.name}", run.done) as advance:
         for _, now in checkpoints(run, stream, runtime):
             moves = not now.first and method.representation.later is not None
             drifts = dict.fromkeys(variant.drift for variant in variants.values()) if moves else ()
-            updates = {drift: _update_of(drift, now) for drift in drifts}
+            movers = {drift: _mover(drift, now) for drift in drifts}
             for name, (drift, memory) in variants.items():  # as `Learner.learn`
-                empty = memory.empty(now.network.extractor.size, runtime.device)
-                bank, state = tracked.get(name, (empty, None))
-                if drift in updates:
-                    moved = updates[drift](bank, state)
-                    bank, state = memory.after_drift(bank, moved.memory), moved.state
-                tracked[name] = memory.add(bank, now), state
+                bank = tracked.get(name, memory.empty(now.network.extractor.size, runtime.device))
+                if drift in movers:
+                    bank = memory.after_drift(bank, movers[drift](bank))
+                tracked[name] = memory.add(bank, now)
             if oracle:
-                real, _ = real_statistics(now.network.extractor, stream, now.index, method.memory, runtime)
-                tracked[ORACLE] = real, None
+                tracked[ORACLE], _ = real_statistics(now.network.extractor, stream, now.index, method.memory, runtime)
             test = TestFeatures(now.network, stream, now.index, runtime)
             for key in product(tracked, classifiers):
                 # Every classifier is kept through all tasks: some carry sums over earlier tasks.
-                scorers[key] = classifiers[key[1]].fit(tracked[key[0]][0], now, scorers.get(key))
+                scorers[key] = classifiers[key[1]].fit(tracked[key[0]], now, scorers.get(key))
                 curves[key] = (*curves.get(key, ()), test.accuracy(scorers[key]))
             advance("")
     return curves

@@ -17,7 +17,7 @@ from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, backbone_info
 from adagauss.core.config import Config, current_settings, version_0_2
 from adagauss.data.images import Images
-from adagauss.distributed.batch_norm import batch_norms
+from adagauss.distributed.batch_norm import Norm, batch_norms
 from adagauss.errors import ConfigError
 
 NAMED_WEIGHTS = ("imagenet", "random")
@@ -102,10 +102,7 @@ class ResizedImages:
         return len(self.images)
 
     def batch(self, indices: Tensor) -> Tensor:
-        pixels = self.images.batch(indices)
-        if self.size is None or pixels.shape[-2:] == (self.size, self.size):
-            return pixels
-        return resized(pixels.float(), self.size).round().clamp(0, 255).to(torch.uint8)
+        return resized(self.images.batch(indices).float(), self.size).round().clamp(0, 255).to(torch.uint8)
 
 
 class Extractor(nn.Module):
@@ -129,13 +126,13 @@ class Extractor(nn.Module):
         self.size = config.features or trunk.width
         self.input_size = config.input_size or trunk.input_size
         self.mirror = config.mirror
-        self.train_blocks = _block_count(config, trunk)
-        """How many of the last blocks learn; None for all."""
-        self.fixed = self.train_blocks == 0
+        self.fixed = config.train_blocks == "none"
         """Whether only the bottleneck learns: the features before it never change."""
-        if self.train_blocks is not None:
+        self.learning = _learning_blocks(config, trunk)
+        """Positions of the blocks that learn; None if the whole trunk does."""
+        if self.learning is not None:
             trunk.requires_grad_(False)
-            for block in self._learning_blocks():
+            for block in trunk.blocks()[self.learning]:
                 block.requires_grad_(True)
         self.freeze_norm = config.batch_norm == "frozen"
         self.norm_frozen = False
@@ -174,21 +171,16 @@ class Extractor(nn.Module):
         features: Tensor = self.bottleneck(self.trunk(*some))
         return (features + self(images.flip(3), read)) / 2 if prediction and self.mirror else features
 
-    @property
-    def has_frozen(self) -> bool:
-        """Whether some layers never learn."""
-        return self.fixed or self.trunk.has_frozen(self.train_blocks)
-
     def frozen(self, images: Tensor) -> Tensor:
         """The output of the layers that never learn, for `learned`: the same in the network before the task."""
         with torch.no_grad():
             pixels = (resized(images, self.input_size) - self.mean) / self.std
-            maps: Tensor = self.trunk(pixels) if self.fixed else self.trunk.frozen(pixels, self.train_blocks)
+            maps: Tensor = self.trunk(pixels) if self.fixed else self.trunk.frozen(pixels)
             return maps
 
     def learned(self, maps: Tensor) -> Tensor:
         """Features from the output of `frozen`."""
-        features: Tensor = self.bottleneck(maps if self.fixed else self.trunk.learned(maps, self.train_blocks))
+        features: Tensor = self.bottleneck(maps if self.fixed else self.trunk.learned(maps))
         return features
 
     def without_bottleneck(self) -> Extractor:
@@ -224,19 +216,15 @@ class Extractor(nn.Module):
 
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
-        if self.train_blocks is not None:
+        if self.learning is not None:
             # Frozen modules stay in evaluation mode: neither statistics nor dropout change their output.
             self.trunk.eval()
-            for block in self._learning_blocks():
+            for block in self.trunk.blocks()[self.learning]:
                 block.train(mode)
         if self.norm_frozen:
             for module in batch_norms(self):
                 module.eval()
         return self
-
-    def _learning_blocks(self) -> list[nn.Module]:
-        blocks = self.trunk.blocks()
-        return blocks[len(blocks) - (self.train_blocks or 0) :]
 
 
 def build_extractor(
@@ -292,20 +280,21 @@ def build_extractor(
     return Extractor(trunk, config, mean, std)
 
 
-def _block_count(config: BackboneConfig, trunk: Backbone) -> int | None:
-    """How many of the last blocks learn; None for everything."""
-    share = config.train_blocks
-    if share in ("all", "none"):
-        return None if share == "all" else 0
-    count, blocks = int(share.partition(":")[2]), len(trunk.blocks())
+def _learning_blocks(config: BackboneConfig, trunk: Backbone) -> slice | None:
+    """Positions of the blocks that learn; None if the whole trunk does."""
+    if config.train_blocks == "all":
+        return None
+    count, blocks = int(config.train_blocks.partition(":")[2] or 0), len(trunk.blocks())
     if count > blocks:
-        raise ConfigError(f"backbone.train_blocks={share}: {config.name} has {blocks} blocks; use all, or fewer")
-    return count
+        raise ConfigError(
+            f"backbone.train_blocks={config.train_blocks}: {config.name} has {blocks} blocks; use all, or fewer"
+        )
+    return slice(blocks - count, blocks)
 
 
 def _remove_batch_norm(module: nn.Module) -> None:
     for name, child in module.named_children():
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+        if isinstance(child, Norm):
             setattr(module, name, getattr(child, "act", nn.Identity()))  # timm's norms hold the activation too
         else:
             _remove_batch_norm(child)

@@ -54,11 +54,6 @@ class IncrementalHead(nn.Module):
         for modules, outputs in ((self.blocks, classes), (self.auxiliary, auxiliary)):
             modules.append(self.layer(self.features, outputs, self.bias).to(device) if outputs else nn.Identity())
 
-    def hold(self) -> None:
-        """Freeze the existing blocks; the scale of the cosines belongs to all tasks and keeps learning."""
-        self.blocks.requires_grad_(False)
-        self.auxiliary.requires_grad_(False)
-
     def clear(self) -> None:
         """Remove all blocks."""
         self.blocks = nn.ModuleList()
@@ -76,7 +71,9 @@ class IncrementalHead(nn.Module):
             assert isinstance(block, nn.Linear)
             if not kept:
                 continue
-            chosen.blocks.append(_rows_of(block, kept))
+            fewer = type(block)(block.in_features, len(kept), self.bias).to(block.weight)
+            fewer.load_state_dict({name: values[list(kept)] for name, values in block.state_dict().items()})
+            chosen.blocks.append(fewer.requires_grad_(block.weight.requires_grad))
             chosen.auxiliary.append(auxiliary if len(kept) == block.out_features else nn.Identity())
         return chosen
 
@@ -124,13 +121,3 @@ class Network(nn.Module):
 
 def _outputs(module: nn.Module) -> int:
     return module.out_features if isinstance(module, nn.Linear) else 0
-
-
-def _rows_of(layer: nn.Linear, rows: Sequence[int]) -> nn.Linear:
-    """Some outputs of a layer."""
-    smaller = type(layer)(layer.in_features, len(rows), layer.bias is not None).to(layer.weight)
-    with torch.no_grad():
-        smaller.weight.copy_(layer.weight[list(rows)])
-        if layer.bias is not None:
-            smaller.bias.copy_(layer.bias[list(rows)])
-    return smaller.requires_grad_(layer.weight.requires_grad)

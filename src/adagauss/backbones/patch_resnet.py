@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.backbones.patches import CONTRAST_FLOOR, DEVIATION_FLOOR, DictionarySettings, learn_dictionary
-from adagauss.backbones.registry import BackboneSpec, register_backbone
-from adagauss.backbones.resnet import BasicBlock, BlockBackbone
+from adagauss.backbones.patches import DEVIATION_FLOOR, DictionarySettings, inverse_deviation, learn_dictionary
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
+from adagauss.backbones.resnet import BasicBlock
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 
@@ -39,10 +39,10 @@ class PatchResNetSettings(DictionarySettings):
     """Channels of each residual block; each block but the first halves the resolution."""
 
 
-class PatchResNet(BlockBackbone):
+class PatchResNet(Backbone):
     """Fixed products with a dictionary; a 1 × 1 convolution and residual blocks, which learn; average pooling."""
 
-    fixed_entry = True
+    has_frozen = True
 
     def __init__(self, settings: PatchResNetSettings, shape: tuple[int, int, int]) -> None:
         super().__init__(settings.widths[-1])
@@ -88,12 +88,19 @@ class PatchResNet(BlockBackbone):
         self.centre.zero_()
         self.deviation.fill_(1 - DEVIATION_FLOOR)
         some = torch.randperm(len(images), generator=generator)[:STANDARD]
-        maps = self.entry(images.batch(some).to(self.bias.device).float() / 255)
+        maps = self.frozen(images.batch(some).to(self.bias.device).float() / 255)
         deviation, mean = torch.std_mean(maps, (0, 2, 3), correction=0)
         self.centre.copy_(mean.view(-1, 1, 1))
         self.deviation.copy_(deviation.view(-1, 1, 1))
 
-    def entry(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
+        return self.learned(self.frozen(images))
+
+    def learned(self, maps: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(maps)
+        return outputs.mean((2, 3))
+
+    def frozen(self, images: Tensor) -> Tensor:
         """Standardised maps of thresholded products."""
         # Blocks of images only save time, and an exported program must not fix their number.
         if torch.compiler.is_exporting():
@@ -106,10 +113,7 @@ class PatchResNet(BlockBackbone):
         """s = zca(normalise_contrast(p))·d of every patch; then the root of the means of max(0, ±s − α) over cells."""
         size, pool, threshold = self.settings.patch_size, self.settings.pool, self.settings.threshold
         pixels = 255 * images - 127.5  # filters sum to zero: an offset changes only the rounding of the variance
-        mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, 1)
-        square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, 1)
-        scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
-        products = F.conv2d(pixels, self.filters).mul_(scale).add_(self.bias)
+        products = F.conv2d(pixels, self.filters).mul_(inverse_deviation(pixels, size)).add_(self.bias)
         above = F.avg_pool2d(products.clamp(min=threshold), pool)
         below = F.avg_pool2d(products.clamp_(max=-threshold), pool).neg_()
         maps = torch.cat([above, below], 1).sub_(threshold).clamp_(min=0).sqrt_()

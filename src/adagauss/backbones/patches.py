@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -50,9 +51,8 @@ def photographs() -> tuple[Tensor, ...]:
                 f"scikit-learn was installed without its photograph {name}, from which patches are drawn: "
                 "reinstall it, or draw them from the first task (dictionary_from=first_task)"
             ) from error
-        picture = Image.open(io.BytesIO(encoded)).convert("RGB")
-        pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
-        found.append(pixels.view(picture.height, picture.width, 3).permute(2, 0, 1).float())
+        pixels = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"), dtype=np.float32)
+        found.append(torch.from_numpy(pixels).permute(2, 0, 1))
     return tuple(found)
 
 
@@ -130,6 +130,13 @@ def normalise_contrast(patches: Tensor) -> Tensor:
     """(p − mean p) / √(var p + 10), patch by patch."""
     variance, mean = torch.var_mean(patches, 1, correction=0, keepdim=True)
     return (patches - mean) / (variance + CONTRAST_FLOOR).sqrt()
+
+
+def inverse_deviation(pixels: Tensor, size: int, stride: int = 1) -> Tensor:
+    """1/√(var p + 10) of all patches p of (B, C, H, W) images."""
+    mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
+    square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
+    return ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
 
 
 class Whitening(NamedTuple):
@@ -300,8 +307,6 @@ class PatchFeatures(State):
         self.register_buffer(
             "deviation", torch.full((self.width,), 1 - DEVIATION_FLOOR)
         )  # divides by 1 until `fit_patches`
-        self.mean: Tensor
-        self.deviation: Tensor
 
     def set_dictionary(self, size: int, weight: Tensor, bias: Tensor, directions: Tensor) -> None:
         """Take over the whitening (see `fold`) and the unit directions of one patch size."""
@@ -330,13 +335,11 @@ class PatchFeatures(State):
         pixels = 255 * images - 127.5
         features = []
         for size in self.sizes:
-            mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
-            square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
-            scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
             rows = windows(pixels, size, stride).flatten(3).flatten(1, 2)
             products = rows @ self.get_buffer(f"weight_{size}")
+            scale = inverse_deviation(pixels, size, stride).flatten(1).unsqueeze(2)
             # (B, n, r): all patches, divided by their deviation √(var + 10) and whitened.
-            patches = products * scale.flatten(1).unsqueeze(2) + self.get_buffer(f"bias_{size}")
+            patches = products * scale + self.get_buffer(f"bias_{size}")
             cells, sums = self.get_buffer(f"cells_{size}"), []
             for directions in torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1):
                 answers = patches @ directions
@@ -357,15 +360,9 @@ def _cells(shape: tuple[int, int, int], size: int, settings: PatchSettings) -> T
             f"{rows}×{columns} patches of {size} pixels cannot fill a grid of {settings.grid}×{settings.grid} cells: "
             "use a smaller grid, stride or patch size"
         )
-    cells = torch.zeros(settings.grid, settings.grid, rows, columns)
-    for i, down in enumerate(_ranges(rows, settings.grid)):
-        for j, across in enumerate(_ranges(columns, settings.grid)):
-            cells[i, j, down, across] = 1
-    return cells.flatten(2).flatten(0, 1)
-
-
-def _ranges(length: int, parts: int) -> list[slice]:
-    return [slice(part * length // parts, -(-(part + 1) * length // parts)) for part in range(parts)]
+    # The cells of adaptive pooling: a position belongs to those in whose mean it counts.
+    down, across = (F.adaptive_avg_pool1d(torch.eye(side), settings.grid).T > 0 for side in (rows, columns))
+    return torch.kron(down.float(), across.float()).contiguous()
 
 
 STANDARD = 256

@@ -29,6 +29,8 @@ class Backbone(nn.Module):
     """Side in pixels the weights were trained at; None takes images as they are."""
     size_setting = "backbone.name"
     """The setting that decides the number of features."""
+    has_frozen = False
+    """Whether it has first layers that no method trains; see `frozen`."""
     heads: tuple[str, ...] = ("fc.",)
     """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
@@ -50,19 +52,14 @@ class Backbone(nn.Module):
         """The module whose parameters are named as in weight files: the backbone, unless it wraps a module."""
         return self
 
-    def frozen(self, images: Tensor, learning: int | None) -> Tensor:
-        """The output of the first layers if these never learn, for `learned`; by default, the images themselves.
+    def frozen(self, images: Tensor) -> Tensor:
+        """The output of the layers that no method trains, for `learned`; by default, the images themselves.
 
-        A method runs them once per batch for the old and the new network. ``learning`` is how many of the last
-        `blocks` learn, None for all.
+        A method runs them once per batch for the old and the new network.
         """
         return images
 
-    def has_frozen(self, learning: int | None) -> bool:
-        """Whether `frozen` computes anything."""
-        return False
-
-    def learned(self, maps: Tensor, learning: int | None) -> Tensor:
+    def learned(self, maps: Tensor) -> Tensor:
         """The features from the output of `frozen`."""
         features: Tensor = self(maps)
         return features

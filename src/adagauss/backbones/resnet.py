@@ -40,42 +40,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
 
 
-class BlockBackbone(Backbone):
-    """First layers (`entry`), a chain of `blocks`, and global average pooling."""
-
-    fixed_entry = False
-    """Whether the first layers never learn."""
-
-    def entry(self, images: Tensor) -> Tensor:
-        """The layers before the blocks."""
-        raise TypeError(f"{type(self).__name__} must define entry")
-
-    def has_frozen(self, learning: int | None) -> bool:
-        return learning is not None or self.fixed_entry
-
-    def frozen(self, images: Tensor, learning: int | None) -> Tensor:
-        if not self.has_frozen(learning):
-            return images
-        maps = self.entry(images)
-        for block in self.blocks()[: self._frozen_blocks(learning)]:
-            maps = block(maps)
-        return maps
-
-    def learned(self, maps: Tensor, learning: int | None) -> Tensor:
-        if not self.has_frozen(learning):
-            maps = self.entry(maps)
-        for block in self.blocks()[self._frozen_blocks(learning) :]:
-            maps = block(maps)
-        return maps.mean((2, 3))
-
-    def _frozen_blocks(self, learning: int | None) -> int:
-        return 0 if learning is None else len(self.blocks()) - learning
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.learned(self.frozen(images, None), None)
-
-
-class ResNet(BlockBackbone):
+class ResNet(Backbone):
     """Stages of basic blocks, each but the first halving the resolution, then global average pooling."""
 
     def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], stem: Stem) -> None:
@@ -101,9 +66,11 @@ class ResNet(BlockBackbone):
         """The residual blocks from input to output."""
         return [block for stage in range(self.stages) for block in getattr(self, f"layer{stage + 1}")]
 
-    def entry(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         maps: Tensor = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
-        return maps
+        for block in self.blocks():
+            maps = block(maps)
+        return maps.mean((2, 3))
 
 
 def _resnet(widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> Builder:

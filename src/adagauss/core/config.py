@@ -84,6 +84,10 @@ class Requirement(Enum):
         "trained outputs of every task",
         "set representation.heads=keep (and train later tasks: representation.later must not be null)",
     )
+    NEW_CLASSES = (
+        "one trained output for each class, and a class that comes again would get a second one",
+        "forget the class and teach it again with all its images",
+    )
     LINEAR_HEAD = ("linear outputs", "set representation.head=linear")
     FEATURE_MATRIX = (
         "the empirical feature matrix",
@@ -101,8 +105,6 @@ class Requirement(Enum):
 
 
 KIND = "kind"
-SECOND_OUTPUT = "needs one trained output for each class, and a class that comes again would get a second one"
-"""Reason why parts that need the outputs of every task accept no images of known classes."""
 
 
 class Config(BaseModel):
@@ -180,11 +182,6 @@ class Part(Config):
         """What other parts may rely on if this one is used."""
         return frozenset()
 
-    @property
-    def why_no_known_classes(self) -> str | None:
-        """Why a task may not bring more images of a class that is known already; None: it may."""
-        return None
-
     def empty_state(self) -> State | None:
         """An empty module of the kind that this part returns after a task; None if it learns nothing."""
         return None
@@ -193,7 +190,8 @@ class Part(Config):
 def check_requirements(parts: Iterable[Part], given: frozenset[Requirement] = frozenset()) -> None:
     """Refuse parts with requirements that none of them provides; ``given`` is what the network provides."""
     parts = list(parts)
-    provided = given.union(*(part.provides for part in parts))
+    # Whether a class is new is known only when a task is learned.
+    provided = given.union({Requirement.NEW_CLASSES}, *(part.provides for part in parts))
     for part in parts:
         for need in sorted(part.requires - provided, key=lambda need: need.name):
             what, remedy = need.value

@@ -35,9 +35,6 @@ class ClassGaussians(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
-    counts: Tensor
-    means: Tensor
-    packed: Tensor
 
     def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
         widths = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}
@@ -209,11 +206,6 @@ class ClassGaussians(State):
         """(C, S, S) uncentred sums Σ_i f_i f_iᵀ over the features of each class: (n − 1)Σ + n·μμᵀ."""
         outer = self.means.unsqueeze(2) * self.means.unsqueeze(1)
         return self.freedom.view(-1, 1, 1) * self.covariances + self.counts.double().view(-1, 1, 1) * outer
-
-    @property
-    def second_moment(self) -> Tensor:
-        """(S, S): the sum of `second_moments` over the classes."""
-        return self.mixed(self.freedom) + (self.counts.double().unsqueeze(1) * self.means).T @ self.means
 
     def transport(
         self,

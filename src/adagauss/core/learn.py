@@ -18,11 +18,11 @@ from adagauss.core.calibration import ClassSummary
 from adagauss.core.class_edits import ClassEdits
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import MISFIT, TERMS, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
+from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
 from adagauss.core.linalg import by_rows
 from adagauss.core.predictor import PredictionBatch, finite
 from adagauss.core.state import State
-from adagauss.core.task import FEATURE_BATCH, SMALL_SIDE, CurrentTask, extract_features
+from adagauss.core.task import CurrentTask, extract_features, feature_batch_size
 from adagauss.core.train import History
 from adagauss.data.decode import ResizeMode
 from adagauss.data.images import (
@@ -38,6 +38,7 @@ from adagauss.data.images import (
 from adagauss.errors import CheckpointError, DataError, UnsupportedError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
+from adagauss.parts.representation import TERMS
 from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
@@ -60,12 +61,6 @@ class TaskReport:
     warnings: list[str] = field(default_factory=list)
     """Problems, each with a remedy."""
 
-    def warn(self, text: str | None, runtime: Runtime) -> None:
-        """Store a warning and report it."""
-        if text is not None:
-            self.warnings.append(text)
-            runtime.reporter.message(text)
-
     @contextmanager
     def clock(self, stage: str) -> Iterator[None]:
         """Add the wall time and the CPU time of the block to a stage."""
@@ -87,7 +82,7 @@ def learn_task(
     network, evidence = now.network, method.evidence
     trains = (method.representation.first if now.first else method.representation.later) is not None
     training = evidence.part(now, evidence.train_holdout) if trains else now
-    report, states = TaskReport(), dict[str, State | None](before.states)
+    report, states = TaskReport(warnings=now.warnings), dict[str, State | None](before.states)
 
     with report.clock("representation"):  # train F_t on the task
         if now.first:
@@ -103,19 +98,17 @@ def learn_task(
     old = before.memory
     with report.clock("drift"):  # move μ_c and Σ_c of old classes from F_{t−1} to F_t
         if now.previous is not None:
-            moved = method.drift.update(old, training, before.states.get("drift"))
-            old, states["drift"] = method.memory.after_drift(old, moved.memory), moved.state
-            report.warn(moved.warning, runtime)
+            old = method.memory.after_drift(old, method.drift.move(old, training))
 
     with report.clock("memory"):  # μ_c and Σ_c of the classes of the task
         memory = method.memory.add(old, now)
         if old is not before.memory:
-            report.warn(collapse_warning(now.name, old, memory), runtime)
+            now.warn(collapse_warning(now.name, old, memory))
 
     with report.clock("classifier"):  # argmax_c N(F_t(x); μ_c, Σ_c)
         fitted = method.classifier.update(memory, now, before.states.get("classifier"))
         states["classifier"] = fitted.scorer
-        report.warn(fitted.warning, runtime)
+        now.warn(fitted.warning)
 
     with report.clock("evidence"):  # calibration
         stats = before.states.get("evidence")
@@ -138,7 +131,7 @@ def learn_task(
     if len(network.head.blocks) <= len(before.network.head.blocks):  # the outputs of a task belong to its record
         tasks = add_tasks(before.tasks, tuple(data.classes))
     after = LearnerState(network, memory, kept, tasks)
-    report.warn(same_features_warning(after, data.classes), runtime)
+    now.warn(same_features_warning(after, data.classes))
     runtime.processes.sync(after)
     return after, report
 
@@ -280,9 +273,7 @@ class Learner(ClassEdits):
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
         """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
         predictor, runtime = self.state.predictor, self.runtime
-        _, height, width = self.check_shape(images).shape
-        at_once = max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
-        parts = []
+        parts, at_once = [], feature_batch_size(self.check_shape(images))
         with (reporter or runtime.reporter).progress("features", len(images)) as advance:
             for start in range(0, max(1, len(images)), at_once):
                 rows = torch.arange(start, min(start + at_once, len(images)))
@@ -318,8 +309,7 @@ class Learner(ClassEdits):
             "about": dict(about if about is not None else self.about),
         }
         tensors = state.state_dict()
-        require_finite(_of_network(tensors), Path(path))  # a file that could not be loaded is not written
-        require_bounded(_of_parts(tensors), Path(path))
+        _check_numbers(tensors, Path(path))  # a file that could not be loaded is not written
         save_tensors(Path(path), "learner", tensors, facts)
 
     @classmethod
@@ -327,7 +317,7 @@ class Learner(ClassEdits):
         """Load the file of `save`; a runtime chooses device and progress (its seed is the saved one)."""
         runtime = copy.copy(runtime) if runtime is not None else Runtime()
         tensors, stored = load_tensors(Path(path), "learner", runtime.device)
-        require_finite(_of_network(tensors), Path(path))
+        _check_numbers(tensors, Path(path))
         try:
             facts = LearnerFacts.of(stored)
             method, runtime.seed = Method.of(facts.method), facts.seed
@@ -341,18 +331,14 @@ class Learner(ClassEdits):
                     learner.network.extractor(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
-        require_bounded(_of_parts(tensors), Path(path))
         learner.scale = facts.scale
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
 
 
-def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: one for name, one in tensors.items() if name.startswith("network.")}
-
-
-def _of_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without the digest of random features, which has any value: it is compared when they are drawn again."""
-    return {
-        name: one for name, one in tensors.items() if not name.startswith("network.") and not name.endswith(".drawn")
-    }
+def _check_numbers(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse numbers that no learner has; a digest of random features has any value, and is compared with a new one."""
+    network = {name: one for name, one in tensors.items() if name.startswith("network.")}
+    require_finite(network, path)
+    others = {name: one for name, one in tensors.items() if name not in network and not name.endswith(".drawn")}
+    require_bounded(others, path)

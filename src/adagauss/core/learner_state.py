@@ -21,10 +21,8 @@ from adagauss.data.decode import ResizeMode
 from adagauss.data.images import Label, normal_label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
+from adagauss.parts.representation import TERMS
 from adagauss.utils.runtime import Runtime
-
-TERMS = "representation/terms/"
-"""Start of the names of the loss terms' states."""
 
 
 class LearnerState(nn.Module):
@@ -120,7 +118,7 @@ class LearnerState(nn.Module):
         with runtime.seeded("restored"):
             for classes, auxiliary in facts.head:
                 network.head.grow(classes, auxiliary)
-        parts = dict(method.parts())
+        parts = method.parts()
         states: dict[str, State] = {}
         for name in facts.parts:
             state = parts[name].empty_state() if name in parts else None

@@ -21,8 +21,7 @@ RELATIVE = 1e-3
 
 def spectrum(covariance: Tensor) -> Tensor:
     """Eigenvalues of symmetric matrices in float64, the largest first."""
-    exact = covariance.double()
-    values: Tensor = torch.linalg.eigvalsh((exact + exact.mT) / 2)
+    values: Tensor = torch.linalg.eigvalsh(symmetrise(covariance.double()))
     return values.flip(-1)
 
 
@@ -249,13 +248,6 @@ def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1
 def by_rows(function: Callable[[Tensor], Tensor], points: Tensor, rows: int = ROWS) -> Tensor:
     """``function`` applied to all points, ``rows`` at a time, which bounds its memory."""
     return torch.cat([function(some) for some in torch.split(points, rows)])
-
-
-def ridge(inputs: Tensor, targets: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:
-    """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖², in float64: (XᵀX + ρI)⁻¹(XᵀY + ρW₀), W₀ = 0 unless given."""
-    X, Y = inputs.double(), targets.double()
-    right = X.T @ Y if toward is None else X.T @ Y + amount * toward.double()
-    return solve_ridge(X.T @ X, right, amount)
 
 
 def solve_ridge(gram: Tensor, right: Tensor, amount: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,18 +29,22 @@ CACHED_BYTES = 2**31
 """Memory that the output of frozen layers may take to be cached for a task, with that for mirrored images."""
 
 
+def feature_batch_size(images: Images) -> int:
+    """How many images features are extracted from at once."""
+    _, height, width = images.shape
+    return max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
+
+
 def feature_batches(images: Images) -> list[tuple[int, int]]:
     """Where the batches of feature extraction start and stop."""
-    _, height, width = images.shape
-    size = max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
-    return batch_bounds(len(images), size, drop_last=False)
+    return batch_bounds(len(images), feature_batch_size(images), drop_last=False)
 
 
 def features_by_batch(
     extractor: Extractor,
     images: Images,
     runtime: Runtime,
-    draw: Draw | None = None,
+    draw: Draw = unchanged,
     *,
     prediction: bool = False,
     divided: bool = True,
@@ -56,9 +61,9 @@ def features_by_batch(
     with runtime.reporter.progress(title, len(images)) as advance:
         for start, stop in feature_batches(images):
             own = runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
-            changes = None if draw is None else draw(stop - start).of(own)
+            changes = draw(stop - start).of(own)
             if len(own):
-                pixels = (changes or unchanged()).read(images, start + own, runtime.device)
+                pixels = changes.read(images, start + own, runtime.device)
                 with torch.no_grad():
                     pixels = pixels.contiguous(memory_format=runtime.memory_format)
                     found = extractor(pixels, prediction=prediction) if layers is None else layers(pixels)
@@ -71,17 +76,18 @@ def extract_features(
     extractor: Extractor,
     images: Images,
     runtime: Runtime,
-    draw: Draw | None = None,
+    draw: Draw = unchanged,
     *,
     prediction: bool = False,
+    layers: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """(N, S) features in evaluation mode, of augmented images with ``draw``.
+    """(N, S) features in evaluation mode, of images augmented by ``draw``; see `features_by_batch`.
 
     Several processes divide every batch, and all get all features. ``prediction`` returns the features used for
     prediction.
     """
-    parts = [torch.empty(0, extractor.size, device=runtime.device)]
-    parts += [rows.float() for _, rows in features_by_batch(extractor, images, runtime, draw, prediction=prediction)]
+    batches = features_by_batch(extractor, images, runtime, draw, prediction=prediction, layers=layers)
+    parts = [rows.float() for _, rows in batches] or [torch.empty(0, extractor.size, device=runtime.device)]
     return divided_batches(images, runtime).all_gather(torch.cat(parts))
 
 
@@ -89,49 +95,6 @@ def divided_batches(images: Images, runtime: Runtime) -> Sharding:
     """The process of each image if every batch of `feature_batches` is divided."""
     owners = [runtime.processes.divide(stop - start).owners for start, stop in feature_batches(images)]
     return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
-
-
-class ImageBatches:
-    """Shuffled, augmented batches of a task's images.
-
-    Several processes read only their share of a batch, with random numbers and targets of the whole batch. With
-    ``cached`` a batch has the cached output of `CurrentTask.frozen_rows` in place of images.
-    """
-
-    def __init__(
-        self,
-        data: LabelledImages,
-        augmentation: Augmentation,
-        runtime: Runtime,
-        batch_size: int,
-        drop_last: bool,
-        cached: Callable[[Tensor, Tensor], Tensor] | None = None,
-    ) -> None:
-        self.data = data
-        self.cached = cached
-        self.augmentation = augmentation
-        self.runtime = runtime
-        self.bounds = batch_bounds(len(data), batch_size, drop_last)
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        order = torch.randperm(len(self.data), generator=generator)
-        _, height, width = self.data.images.shape
-        for start, stop in self.bounds:
-            chosen = order[start:stop]
-            changes = self.augmentation.draw(len(chosen), (height, width), generator)
-            rows = self.runtime.processes.divide(len(chosen)).rows
-            yield self._read(chosen[rows], changes.of(rows)), self.data.targets[chosen].to(self.runtime.device)
-
-    def _read(self, indices: Tensor, changes: Changes) -> Tensor:
-        if self.cached is not None:
-            return self.cached(indices, changes.flips(len(indices)))
-        images, device = self.data.images, self.runtime.device
-        none = torch.zeros(0, *images.shape, dtype=torch.uint8)
-        pixels = changes.read(images, indices, device) if len(indices) else changes(none.to(device))
-        return pixels.contiguous(memory_format=self.runtime.memory_format)
 
 
 @dataclass
@@ -154,6 +117,7 @@ class CurrentTask:
     whole: CurrentTask | None = None
     """The task that this is a part of, made of its images ``rows``."""
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    warnings: list[str] = field(default_factory=list)
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
     _frozen: dict[str, Tensor] = field(default_factory=dict)
 
@@ -161,6 +125,12 @@ class CurrentTask:
     def name(self) -> str:
         # Part of seeds and of names of snapshots: those of a part must differ from the task's.
         return f"task {self.index + 1}" + (" without some images" if self.whole is not None else "")
+
+    def warn(self, text: str | None) -> None:
+        """Store a warning for the report of the task, and show it; None does nothing."""
+        if text is not None:
+            self.warnings.append(text)
+            self.runtime.reporter.message(text)
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -208,11 +178,9 @@ class CurrentTask:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
             if self.caches_frozen:
-                features = self._learned(network.extractor, view)
+                self._features[key] = self._finite(self._learned(network.extractor, view))
             else:
-                features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
-            self._check_finite(features)
-            self._features[key] = features
+                self._features[key] = self._extracted(network.extractor, view)
         return self._features[key]
 
     @cached_property
@@ -225,9 +193,9 @@ class CurrentTask:
         if self.whole is not None:
             return self.whole.caches_frozen
         extractor, runtime = self.network.extractor, self.runtime
-        if extractor.fixed or not extractor.has_frozen:
-            return extractor.fixed and self.augmentation.only_flips
-        if not (self.augmentation.only_flips and runtime.processes.alone):
+        if extractor.fixed or not self.augmentation.only_flips:
+            return self.augmentation.only_flips
+        if not (extractor.trunk.has_frozen and runtime.processes.alone):
             return False
         one = extractor.frozen(unchanged().read(self.data.images, torch.zeros(1, dtype=torch.long), runtime.device))
         return 2 * len(self.data) * one.numel() * one.element_size() <= CACHED_BYTES
@@ -236,12 +204,8 @@ class CurrentTask:
         """Features before the bottleneck of all images."""
         if self.whole is not None:
             return self.whole.trunk_features()[self.rows.to(self.runtime.device)]
-        if self.caches_frozen and self.network.extractor.fixed:
-            return self.frozen_maps()
-        trunk = self.network.extractor.without_bottleneck()
-        features = extract_features(trunk, self.data.images, self.runtime)
-        self._check_finite(features)
-        return features
+        extractor = self.network.extractor
+        return self.frozen_maps() if extractor.fixed else self._extracted(extractor.without_bottleneck())
 
     def frozen_maps(self, view: str = "test") -> Tensor:
         """The output of the frozen layers for all images (or mirrored images, ``flip``), computed once.
@@ -249,14 +213,8 @@ class CurrentTask:
         Of a fixed backbone these are the features before the bottleneck.
         """
         if view not in self._frozen:
-            extractor, images, runtime = self.network.extractor, self.data.images, self.runtime
-            if extractor.fixed:
-                maps = extract_features(extractor.without_bottleneck(), images, runtime, self._draw(view))
-            else:
-                found = features_by_batch(extractor, images, runtime, self._draw(view), layers=extractor.frozen)
-                maps = torch.cat([rows for _, rows in found])
-            self._check_finite(maps)
-            self._frozen[view] = maps
+            extractor = self.network.extractor
+            self._frozen[view] = self._extracted(extractor, view, layers=extractor.frozen)
         return self._frozen[view]
 
     def frozen_rows(self, rows: Tensor, flips: Tensor) -> Tensor:
@@ -271,14 +229,10 @@ class CurrentTask:
 
     def _learned(self, extractor: Extractor, view: str | int) -> Tensor:
         """Features of a view under a network, from the cached output of the frozen layers."""
-        batches = feature_batches(self.data.images)
-        draw = None if view in ("test", "flip") else self._draw(view)
-        was_training = extractor.training
+        was_training, draw, parts = extractor.training, self._draw(view), []
         extractor.eval()
-        parts = []
-        for start, stop in batches:
-            count = stop - start
-            flips = torch.full((count,), view == "flip") if draw is None else draw(count).flips(count)
+        for start, stop in feature_batches(self.data.images):
+            flips = draw(stop - start).flips(stop - start)
             with torch.no_grad():
                 parts.append(extractor.learned(self.frozen_rows(torch.arange(start, stop), flips)))
         extractor.train(was_training)
@@ -286,24 +240,18 @@ class CurrentTask:
 
     def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Positions and features for prediction, batch by batch; see `features_by_batch`."""
-        found = features_by_batch(
-            self.network.extractor,
-            self.data.images,
-            self.runtime,
-            prediction=True,
-            divided=divided,
-            title=f"{self.name}: features",
-        )
-        for rows, features in found:
-            self._check_finite(features)
-            yield rows, features
+        extractor, title = self.network.extractor, f"{self.name}: features"
+        for rows, features in features_by_batch(
+            extractor, self.data.images, self.runtime, prediction=True, divided=divided, title=title
+        ):
+            yield rows, self._finite(features)
 
-    def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
+    def pairs(self, views: int) -> tuple[Tensor, Tensor]:
+        """The old and the new features of ``views`` augmented copies of the task; 0: the plain images."""
         chosen: list[str | int] = list(range(views)) if views else ["test"]
         old = torch.cat([self.features(view, previous=True) for view in chosen])
         new = torch.cat([self.features(view) for view in chosen])
-        return old, new, self.targets.repeat(len(chosen))
+        return old, new
 
     def part(self, rows: Tensor) -> CurrentTask:
         """The task with only some of its images; features are those of the whole task, computed once."""
@@ -322,16 +270,19 @@ class CurrentTask:
         extractor, holder = self.network.extractor, self.whole or self
         if (False, "test") in holder._features and not extractor.mirror:
             return self.features()
-        features = extract_features(extractor, self.data.images, self.runtime, prediction=True)
-        self._check_finite(features)
-        return features
+        return self._extracted(extractor, prediction=True)
 
-    def _check_finite(self, features: Tensor) -> None:
+    def _extracted(self, extractor: Extractor, view: str | int = "test", **settings: Any) -> Tensor:
+        draw = self._draw(view)
+        return self._finite(extract_features(extractor, self.data.images, self.runtime, draw, **settings))
+
+    def _finite(self, features: Tensor) -> Tensor:
         if not bool(torch.isfinite(features).all()):
             raise NumericalError(
                 f"{self.name}: features of the network are not finite, so its training has diverged; lower the "
                 "learning rate, or set clip_norm=1"
             )
+        return features
 
     def clear_features(self) -> None:
         """Clear cached features, after the network has changed."""
@@ -339,9 +290,9 @@ class CurrentTask:
         if self.whole is not None:
             self.whole.clear_features()
 
-    def _draw(self, view: str | int) -> Draw | None:
-        if view in ("test", "flip"):
-            return mirrored if view == "flip" else None
+    def _draw(self, view: str | int) -> Draw:
+        if not isinstance(view, int):
+            return mirrored if view == "flip" else unchanged
         generator = self.runtime.generator(self.name, "view", view)
         _, height, width = self.data.images.shape
         return lambda number: self.augmentation.draw(number, (height, width), generator)

@@ -151,7 +151,7 @@ def mirrored(count: int) -> Changes:
     return Changes(((flip_where, {"chosen": torch.ones(count, dtype=torch.bool)}), (to_float, {})))
 
 
-def unchanged() -> Changes:
+def unchanged(count: int = 1) -> Changes:
     """Convert all images to floats."""
     return Changes(((to_float, {}),))
 

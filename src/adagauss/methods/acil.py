@@ -97,11 +97,16 @@ class AnalyticScorer(Scorer):
     dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
 
     def __init__(
-        self, expansion: Tensor, main: RidgeStream, compensation: RidgeStream | None = None, amount: float = 0.0
+        self,
+        expansion: Tensor,
+        amount: float = 0.0,
+        main: RidgeStream | None = None,
+        compensation: RidgeStream | None = None,
     ) -> None:
+        """``amount`` is 𝒞; without ``main`` the sums are empty."""
         super().__init__(expansion=expansion)
-        self.main = main
-        self.compensation = compensation
+        self.main = main or RidgeStream.empty(expansion)
+        self.compensation = (compensation or RidgeStream.empty(expansion)) if amount else None
         self.amount = amount
 
     def check(self) -> None:
@@ -127,7 +132,7 @@ class AnalyticScorer(Scorer):
 
     def remap_classes(self, groups: ClassMap) -> Self:
         second = None if self.compensation is None else self.compensation.remap_classes(groups)
-        return type(self)(self.expansion, self.main.remap_classes(groups), second, self.amount)
+        return type(self)(self.expansion, self.amount, self.main.remap_classes(groups), second)
 
 
 class Analytic(Classifier):
@@ -149,16 +154,12 @@ class Analytic(Classifier):
     gamma_compensation: PositiveFloat = 0.1
 
     def empty_state(self) -> AnalyticScorer:
-        return self._without_images(torch.zeros(0, 0, dtype=torch.float64))
-
-    def _without_images(self, expansion: Tensor) -> AnalyticScorer:
-        second = RidgeStream.empty(expansion) if self.compensation else None
-        return AnalyticScorer(expansion, RidgeStream.empty(expansion), second, self.compensation)
+        return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), self.compensation)
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
         """B, uniform in ±1/√S, with empty sums."""
         uniform = 2 * torch.rand(features, self.expansion_size, generator=generator, dtype=torch.float64) - 1
-        return self._without_images((uniform / features**0.5).to(device))
+        return AnalyticScorer((uniform / features**0.5).to(device), self.compensation)
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> AnalyticScorer:
         known = as_state(before, AnalyticScorer)
@@ -173,7 +174,7 @@ class Analytic(Classifier):
         rows = ((z.relu(), labels) for z, labels in known.blocks(features, columns, classes))
         main = known.main.after(rows, classes, self.gamma)
         if known.compensation is None:
-            return AnalyticScorer(known.expansion, main)
+            return AnalyticScorer(known.expansion, main=main)
         own = torch.unique(columns)
 
         def residuals() -> Iterator[tuple[Tensor, Tensor]]:
@@ -183,7 +184,7 @@ class Analytic(Classifier):
                 yield z.tanh(), residual
 
         second = known.compensation.after(residuals(), classes, self.gamma_compensation)
-        return AnalyticScorer(known.expansion, main, second, self.compensation)
+        return AnalyticScorer(known.expansion, self.compensation, main, second)
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         if now.removed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ from adagauss.errors import unknown_name
 from adagauss.parts.classifiers import Classifier, LearnedHead
 from adagauss.parts.drift import Drift, NoDrift
 from adagauss.parts.memory import Memory
-from adagauss.parts.representation import Representation, Term
+from adagauss.parts.representation import TERMS, Representation, Term
 from adagauss.utils.registry import Registry, import_custom
 
 COMPOSITION, USER = "method", "settings"
@@ -59,23 +59,28 @@ class Method(Config):
     def acting(self) -> list[Part]:
         """The parts that act in later tasks: if these are not trained, the terms do not."""
         frozen = self.representation.later is None
-        return [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
+        return [part for part in self.parts().values() if not (frozen and isinstance(part, Term))]
 
     @property
     def why_no_known_classes(self) -> str | None:
         """Why a task may not bring more images of a class that is known already; None: it may."""
-        reasons = ((part, part.why_no_known_classes) for part in self.acting())
-        return next((f"{part.role} {part.kind!r} {reason}" for part, reason in reasons if reason), None)
+        need = Requirement.NEW_CLASSES
+        parts = [part for part in self.acting() if need in part.requires]
+        return f"{parts[0].role} {parts[0].kind!r} needs {need.value[0]}" if parts else None
 
-    def parts(self) -> Iterator[tuple[str, Part]]:
-        """Every part that may learn something, with the name of its state."""
-        yield "representation", self.representation
-        for name, part in self.representation.subparts():
-            yield f"representation/{name}", part
-        yield "memory", self.memory
-        yield "drift", self.drift
-        yield "classifier", self.classifier
-        yield "evidence", self.evidence
+    def parts(self) -> dict[str, Part]:
+        """Every part, by the name of its state."""
+        trained = self.representation
+        return {
+            "representation": trained,
+            "representation/label_augmentation": trained.label_augmentation,
+            "representation/reparameterisation": trained.reparameterisation,
+            **{TERMS + name: term for name, term in trained.terms.items()},
+            "memory": self.memory,
+            "drift": self.drift,
+            "classifier": self.classifier,
+            "evidence": self.evidence,
+        }
 
     @property
     def trains(self) -> bool:

@@ -62,7 +62,7 @@ class DualProjection(Drift):
     """Augmented copies of the task from which P is estimated; 0: the plain images."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
+        old, new = now.pairs(self.views)
         return self.transport(memory, linear_map(old, new, self.epsilon))
 
     def transport(self, memory: ClassGaussians, mapping: Tensor) -> ClassGaussians:
@@ -80,8 +80,8 @@ def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool =
     Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ is in units of the mean diagonal
     of ΣΦ_c, so that one value suits any number, size and scale of features.
     """
-    gram = memory.second_moment
     right = (memory.counts.double().unsqueeze(1) * memory.means).T
+    gram = memory.mixed(memory.freedom) + right @ memory.means  # without the matrices of all classes in memory
     return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
 
 

@@ -35,7 +35,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
-from adagauss.core.config import SECOND_OUTPUT, Requirement
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
@@ -109,8 +109,9 @@ class PrototypeCrossEntropy(Term):
     """
 
     kind = "pr_ace"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.COVARIANCES, Requirement.KEPT_HEADS})
-    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
+    requires: ClassVar[frozenset[Requirement]] = frozenset(
+        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.NEW_CLASSES}
+    )
     jitter: NonNegativeFloat = 1e-5
     """ε."""
 
@@ -173,7 +174,7 @@ class EFC(Drift):
     """Number of augmented copies of the task."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
+        old, new = now.pairs(self.views)
         old, new = old.double(), new.double()
         matrix = next(state.matrix for state in now.term_states.values() if isinstance(state, MeasuredMatrix))
         weights = metric_weights(memory.means, old, matrix.double(), self.sigma)
@@ -190,9 +191,8 @@ class Rebalanced(Classifier):
 
     kind = "rebalanced"
     requires: ClassVar[frozenset[Requirement]] = frozenset(
-        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD, Requirement.NEW_CLASSES}
     )
-    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     cheap = False
     changes_network = True
     recipe: Recipe = Field(

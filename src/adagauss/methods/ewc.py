@@ -14,7 +14,7 @@ extractor is penalised: PyCIL also penalises the old outputs, which are fixed he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -28,54 +28,12 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import Recipe
-from adagauss.distributed.processes import Processes, Sharding
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.representation import Representation, Step, Term
 from adagauss.parts.terms import CrossEntropy
 
-Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
-"""Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""
-
 GRADIENT_NUMBERS = 1 << 26
 """Limit for the numbers in per-image gradients: it bounds the memory to 256 MB for any network."""
-
-
-def fisher_diagonal(
-    loss: Loss,
-    parameters: Mapping[str, Tensor],
-    batches: Iterable[tuple[Tensor, Tensor]],
-    processes: Processes | None = None,
-) -> dict[str, Tensor]:
-    """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
-
-    Several ``processes`` each give their share of every batch, and get the F of all.
-    """
-    processes = processes or Processes()
-    points = {name: parameter.detach() for name, parameter in parameters.items()}
-    at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
-
-    def of_one(point: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        return loss(point, image.unsqueeze(0), label.unsqueeze(0))
-
-    gradients_of = vmap(grad(of_one), in_dims=(None, 0, 0))
-    sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
-    total = 0
-    for images, labels in batches:
-        total += int(processes.sum_(torch.tensor(len(images), device=images.device)))
-        if not len(images):  # this process has no share of a small batch
-            continue
-        for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
-            for name, gradients in gradients_of(points, some, theirs).items():
-                sums[name] += gradients.detach().square().sum(0)
-    return {name: processes.sum_(value) / max(1, total) for name, value in sums.items()}
-
-
-def quadratic_penalty(
-    parameters: Mapping[str, Tensor], anchors: Mapping[str, Tensor], importance: Mapping[str, Tensor]
-) -> Tensor:
-    """½ Σ_i F_i (θ_i − θ*_i)² over the parameters that have an importance."""
-    parts = [(weight * (parameters[name] - anchors[name]).square()).sum() for name, weight in importance.items()]
-    return torch.stack(parts).sum() / 2
 
 
 class ElasticWeights(Term):
@@ -104,7 +62,11 @@ class ElasticWeights(Term):
             return None
         parameters = dict(step.now.network.extractor.named_parameters())
         anchors = dict(previous.extractor.named_parameters())
-        return quadratic_penalty(parameters, anchors, known.by_name(previous.extractor))
+        parts = [
+            (fisher * (parameters[name] - anchors[name]).square()).sum()
+            for name, fisher in known.by_name(previous.extractor).items()
+        ]
+        return torch.stack(parts).sum() / 2
 
     def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> Importance | None:
         if not self.weight:
@@ -115,37 +77,45 @@ class ElasticWeights(Term):
         return Importance(fisher=fisher)
 
     def measure(self, now: CurrentTask) -> dict[str, Tensor]:
-        """F of the current task by parameter name of the extractor."""
-        extractor = now.network.extractor
+        """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)² over the current images, by parameter name of the extractor.
 
-        def loss(parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
-            features: Tensor = functional_call(extractor, parameters, (images,))
-            return F.cross_entropy(now.network.head.current(features), labels)
+        Several processes each give their share of every batch, and get the F of all.
+        """
+        extractor, processes = now.network.extractor.eval(), now.runtime.processes
+        points = {name: parameter.detach() for name, parameter in extractor.named_parameters()}
+        at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
 
-        was_training = extractor.training
-        extractor.eval()
-        parameters = dict(extractor.named_parameters())
-        fisher = fisher_diagonal(loss, parameters, self._batches(now), now.runtime.processes)
-        extractor.train(was_training)
-        return fisher
+        def loss(parameters: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+            features: Tensor = functional_call(extractor, parameters, (image.unsqueeze(0),))
+            return F.cross_entropy(now.network.head.current(features), label.unsqueeze(0))
+
+        gradients_of = vmap(grad(loss), in_dims=(None, 0, 0))
+        sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
+        total = 0
+        for images, labels in self._batches(now):
+            total += int(processes.sum_(torch.tensor(len(images), device=images.device)))
+            if not len(images):  # this process has no share of a small batch
+                continue
+            for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
+                for name, gradients in gradients_of(points, some, theirs).items():
+                    sums[name] += gradients.detach().square().sum(0)
+        return {name: processes.sum_(value) / max(1, total) for name, value in sums.items()}
 
     def _batches(self, now: CurrentTask) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the images, and y of each."""
         generator = now.runtime.generator(now.name, "fisher")
-        batches = ImageBatches(now.data, now.augmentation, now.runtime, self.batch_size, drop_last=False)
-        for images, targets in batches.epoch(0, generator):
-            division = now.runtime.processes.divide(len(targets))
-            labels = targets if self.labels == "true" else self._labels(now, division, images, generator)
+        batches = ImageBatches(now, self.batch_size, drop_last=False)
+        for images, labels in batches.epoch(0, generator):
+            division = now.runtime.processes.divide(len(labels))
+            if self.labels != "true":
+                with torch.no_grad():
+                    logits = division.all_gather(now.network.head.current(now.network.extractor(images)))
+                if self.labels == "predicted":
+                    labels = logits.argmax(1)
+                else:
+                    drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
+                    labels = drawn.flatten().to(images.device)
             yield images, labels[division.rows.to(labels.device)]
-
-    def _labels(self, now: CurrentTask, division: Sharding, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Predicted or drawn y of every image of a batch, of which ``images`` are those of this process."""
-        with torch.no_grad():
-            logits = division.all_gather(now.network.head.current(now.network.extractor(images)))
-        if self.labels == "predicted":
-            return logits.argmax(1)
-        drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
-        return drawn.flatten().to(images.device)
 
 
 class Importance(SharedState):

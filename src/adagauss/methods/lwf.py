@@ -50,7 +50,7 @@ from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, Extractor
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import Affine, ridge
+from adagauss.core.linalg import Affine, solve_ridge
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
@@ -89,7 +89,7 @@ class SDC(Drift):
     """Number of augmented copies of the task; 0: the plain images."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
+        old, new = now.pairs(self.views)
         old, new = old.double(), new.double()
         points, centres = (
             (F.normalize(old, dim=1), F.normalize(memory.means, dim=1)) if self.normalize else (old, memory.means)
@@ -101,8 +101,14 @@ class SDC(Drift):
 
 
 def linear_map(old: Tensor, new: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:
-    """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖² with ρ = amount · mean(diag XᵀX) and W₀ = ``toward``, by default 0."""
-    return ridge(old, new, amount * float(old.double().square().sum()) / old.shape[1], toward=toward)
+    """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖² with ρ = amount · mean(diag XᵀX) and W₀ = ``toward``, by default 0.
+
+    In float64: W = (XᵀX + ρI)⁻¹(XᵀY + ρW₀).
+    """
+    X, Y = old.double(), new.double()
+    penalty = amount * float(X.square().sum()) / X.shape[1]
+    right = X.T @ Y if toward is None else X.T @ Y + penalty * toward.double()
+    return solve_ridge(X.T @ X, right, penalty)
 
 
 class LDC(Drift):
@@ -118,7 +124,7 @@ class LDC(Drift):
     """Augmented copies of the task for the fit: more than one helps if a task has few images."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
+        old, new = now.pairs(self.views)
         # Toward the identity: directions without data do not move.
         weight = linear_map(old, new, self.ridge, toward=torch.eye(memory.size).to(memory.means))
         return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))

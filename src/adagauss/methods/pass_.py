@@ -42,7 +42,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig
-from adagauss.core.config import SECOND_OUTPUT, Requirement
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
@@ -160,9 +160,8 @@ class SemanticAugmentation(Term):
 
     kind = "semantic_augmentation"
     requires: ClassVar[frozenset[Requirement]] = frozenset(
-        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD, Requirement.NEW_CLASSES}
     )
-    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     ratio: NonNegativeFloat = 2.5

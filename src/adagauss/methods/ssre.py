@@ -31,21 +31,13 @@ from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
+from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.pass_ import RECIPE as PASS_RECIPE
 from adagauss.parts.memory import MeanMemory
-from adagauss.parts.representation import (
-    LiveReparameterisation,
-    Reparameterisation,
-    Representation,
-    Rotations,
-    Step,
-    Term,
-)
+from adagauss.parts.representation import Reparameterisation, Representation, Rotations, Step, Term
 from adagauss.parts.terms import CrossEntropy, PrototypeReplay
-
-Norm = nn.modules.batchnorm._BatchNorm
 
 
 class ParallelConvolutions(Reparameterisation):
@@ -57,27 +49,26 @@ class ParallelConvolutions(Reparameterisation):
 
     kind = "parallel_convolutions"
 
-    def start(self, now: CurrentTask) -> LiveReparameterisation:
+    def start(self, now: CurrentTask) -> nn.Module:
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:
             raise ConfigError("parallel_convolutions need 3x3 convolutions, and this backbone has none: use resnet18")
         if extractor.fixed:
             raise ConfigError("parallel_convolutions change the backbone: set backbone.train_blocks=all")
-        if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
+        if not extractor.freeze_norm and batch_norms(extractor):
             raise ConfigError("parallel_convolutions need fixed convolutions: set backbone.batch_norm=frozen")
-        return _FoldNorms() if now.first else _Parallel(now, convolutions)
+        return nn.Module() if now.first else _Parallel(now, convolutions)
+
+    def settle(self, now: CurrentTask, live: nn.Module) -> None:
+        if isinstance(live, _Parallel):
+            live.fold()
+        else:
+            fold_norms(now.network.extractor)
 
 
-class _FoldNorms(LiveReparameterisation):
-    """The first task: the whole extractor learns, then the scales of batch norm are folded."""
-
-    def settle(self, now: CurrentTask) -> None:
-        fold_norms(now.network.extractor)
-
-
-class _Parallel(LiveReparameterisation):
-    """A later task: only the parallel convolutions learn."""
+class _Parallel(nn.Module):
+    """The parallel convolutions of a later task."""
 
     def __init__(self, now: CurrentTask, convolutions: list[nn.Conv2d]) -> None:
         super().__init__()
@@ -95,7 +86,8 @@ class _Parallel(LiveReparameterisation):
             for convolution, adapter in self._pairs
         ]
 
-    def settle(self, now: CurrentTask) -> None:
+    def fold(self) -> None:
+        """Add the 1×1 convolutions to the 3×3 ones."""
         for hook in self._hooks:
             hook.remove()
         for convolution, adapter in self._pairs:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from adagauss.backbones import Network
 from adagauss.core import linalg
 from adagauss.core.calibration import Fitted
-from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
+from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
@@ -284,8 +284,9 @@ class LearnedHead(Classifier):
     """The outputs that the network itself has learned, all tasks side by side."""
 
     kind = "learned_head"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
-    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
+    requires: ClassVar[frozenset[Requirement]] = frozenset(
+        {Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD, Requirement.NEW_CLASSES}
+    )
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())

@@ -5,7 +5,7 @@ Here are those of AdaGauss. SDC, LDC and ADC are in `adagauss.methods.lwf`, EFC'
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,39 +16,21 @@ from adagauss.core import linalg
 from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance
-from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Objective, Recipe, TensorBatches, mlp, train
 from adagauss.parts.terms import Reduction, anti_collapse
 
 
-class Moved(NamedTuple):
-    """The old classes in the latent space of the new extractor, and the state that the drift needs in the next task."""
-
-    memory: ClassGaussians
-    state: State | None = None
-    warning: str | None = None
-    """What went wrong, and what to do."""
-
-
 class Drift(Part):
-    """Moves the stored classes from the latent space of F_{t−1} to that of F_t.
-
-    A drift that needs only the current task defines `move`; one that learns over tasks defines `update` and
-    `empty_state` instead.
-    """
+    """Moves the stored classes from the latent space of F_{t−1} to that of F_t."""
 
     role: ClassVar[str] = "drift"
 
     requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
-        """Called from the second task on; ``before`` is the state it returned after the last task."""
-        return Moved(self.move(memory, now))
-
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        """The old classes in the latent space of the new extractor."""
-        raise TypeError(f"{type(self).__name__} must define move or update")
+        """The old classes in the latent space of the new extractor; called from the second task on."""
+        raise TypeError(f"{type(self).__name__} must define move")
 
 
 class NoDrift(Drift):
@@ -76,20 +58,15 @@ def view_batches(old: Tensor, new: Tensor, views: int, recipe: Recipe, min_steps
 class MapObjective(Objective):
     """‖ψ(F_{t−1}(x)) − F_t(x)‖² + α·L_AC(ψ(F_{t−1}(x)))."""
 
-    def __init__(
-        self, network: nn.Module, reduction: Reduction = "mean", alpha: float = 0.0, beta: float = 1.0
-    ) -> None:
+    def __init__(self, network: nn.Module, part: Adapter) -> None:
         super().__init__()
-        self.network = network
-        self.reduction: Reduction = reduction
-        self.alpha = alpha
-        self.beta = beta
+        self.network, self.part = network, part
 
     def forward(self, old: Tensor, new: Tensor) -> dict[str, Tensor]:
-        mapped = self.network(old)
-        losses = {"adapter": F.mse_loss(mapped, new, reduction=self.reduction)}
-        if self.alpha:
-            losses["anti_collapse"] = self.alpha * anti_collapse(mapped, self.beta)
+        mapped, alpha = self.network(old), self.part.anti_collapse
+        losses = {"adapter": F.mse_loss(mapped, new, reduction=self.part.reduction)}
+        if alpha:
+            losses["anti_collapse"] = alpha * anti_collapse(mapped, self.part.beta)
         return losses
 
 
@@ -121,7 +98,7 @@ class AffineMap(MappedDrift):
     """r: how much of the residuals' covariance is added to each covariance (1: all of it)."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
+        old, new = now.pairs(self.views)
         affine = affine_ridge(old, new, self.ridge)
         extra: Tensor | float = 0.0
         if self.residual_covariance:
@@ -192,10 +169,20 @@ class Adapter(MappedDrift):
     min_steps: NonNegativeInt = 500
     """Minimum number of training steps: a small task is passed over several times per epoch."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
-        old, new, _ = now.pairs(self.views)
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new = now.pairs(self.views)
         mapping = self.train_map(now, old, new)
-        return Moved(self.moved(memory, now, mapping), warning=self._warning(now, mapping, old, new))
+        with torch.no_grad():
+            trained = relative_error(mapping(old), new)
+        affine = relative_error(affine_ridge(old, new, AffineMap().ridge)(old), new)
+        none = relative_error(old, new)
+        if trained > POOR and trained > POOR_RATIO * min(affine, none):
+            now.warn(
+                f"{now.name}: the adapter has hardly learned how the features moved (relative error {trained:.2f} on "
+                f"current images; an affine map has {affine:.2f}, no map {none:.2f}), so old classes may be lost: "
+                "raise drift.min_steps or drift.recipe.epochs, or set drift.kind=affine"
+            )
+        return self.moved(memory, now, mapping)
 
     def moved(self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module) -> ClassGaussians:
         """Sample, map and re-estimate every old Gaussian; a bank of means alone is mapped directly."""
@@ -210,20 +197,7 @@ class Adapter(MappedDrift):
         size = old.shape[1]
         with now.runtime.seeded(now.name, "adapter initialisation"):
             network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
-        objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
+        objective = MapObjective(network.to(now.runtime.device), self)
         batches = view_batches(old, new, max(1, self.views), self.recipe, self.min_steps)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network
-
-    def _warning(self, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor) -> str | None:
-        """Compare ψ with the affine map in closed form and with no map."""
-        with torch.no_grad():
-            maps = (mapping(old), affine_ridge(old, new, AffineMap().ridge)(old), old)
-        trained, affine, none = (relative_error(mapped, new) for mapped in maps)
-        if trained <= POOR or trained <= POOR_RATIO * min(affine, none):
-            return None
-        return (
-            f"{now.name}: the adapter has hardly learned how the features moved (relative error {trained:.2f} on "
-            f"current images; an affine map has {affine:.2f}, no map {none:.2f}), so old classes may be lost: "
-            "raise drift.min_steps or drift.recipe.epochs, or set drift.kind=affine"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,6 +21,9 @@ from adagauss.core.train import History, Objective, Recipe, train
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
+
+TERMS = "representation/terms/"
+"""Start of the names of the loss terms' states."""
 
 
 class LabelAugmentation(Part):
@@ -69,22 +72,18 @@ class Rotations(LabelAugmentation):
         return turned, torch.cat([targets + turns * classes for turns in range(copies)])
 
 
-class LiveReparameterisation(nn.Module):
-    """A reparameterisation during one task, whose parameters are trained with the network. This base does nothing."""
-
-    def settle(self, now: CurrentTask) -> None:
-        """Called right after training, before anything is measured on the network."""
-
-
 class Reparameterisation(Part):
     """Prepares the extractor for a task and settles it afterwards. This base lets every weight learn."""
 
     role: ClassVar[str] = "reparameterisation"
     kind = "none"
 
-    def start(self, now: CurrentTask) -> LiveReparameterisation:
-        """Prepare ``now.network``."""
-        return LiveReparameterisation()
+    def start(self, now: CurrentTask) -> nn.Module:
+        """Prepare ``now.network``; returns a module whose parameters are trained with it."""
+        return nn.Module()
+
+    def settle(self, now: CurrentTask, live: nn.Module) -> None:
+        """Called with that module right after training, before anything is measured on the network."""
 
 
 @dataclass
@@ -204,7 +203,7 @@ class TaskObjective(Objective):
         now: CurrentTask,
         memory: ClassGaussians,
         terms: Mapping[str, LiveTerm],
-        reparameterisation: LiveReparameterisation,
+        reparameterisation: nn.Module,
         part: Representation,
         recipe: Recipe,
         cached: bool = False,
@@ -335,13 +334,6 @@ class Representation(Part):
             given.add(Requirement.KEPT_HEADS)
         return frozenset(given)
 
-    def subparts(self) -> Iterator[tuple[str, Part]]:
-        """Every part within this one, with the name of its state."""
-        yield "label_augmentation", self.label_augmentation
-        yield "reparameterisation", self.reparameterisation
-        for name, term in self.terms.items():
-            yield f"terms/{name}", term
-
     def head_of(
         self, head: IncrementalHead, tasks: Sequence[Sequence[Label]], kept: Collection[Label]
     ) -> IncrementalHead:
@@ -366,7 +358,8 @@ class Representation(Part):
         if self.heads == "discard":
             network.head.clear()
         elif not self.train_old_heads:
-            network.head.hold()
+            for modules in (network.head.blocks, network.head.auxiliary):  # the scale of cosines keeps learning
+                modules.requires_grad_(False)
         auxiliary = self.label_augmentation.auxiliary_outputs(len(now.classes), now.first)
         with now.runtime.seeded(now.name, "initialisation"):
             network.head.grow(len(now.classes), auxiliary)
@@ -377,11 +370,9 @@ class Representation(Part):
             cached = now.caches_frozen and copies == 1
             objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe, cached)
             now.runtime.place(objective.parts)
-        read = now.frozen_rows if cached else None
-        batch_size = max(1, recipe.batch_size // copies)
-        batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last, read)
+        batches = ImageBatches(now, max(1, recipe.batch_size // copies), recipe.drop_last, cached)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
-        reparameterisation.settle(now)
+        self.reparameterisation.settle(now, reparameterisation)
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
         return history, terms

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.core.config import SECOND_OUTPUT, Requirement
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import safe_cholesky, sample_covariance
 from adagauss.core.state import SharedState, State, as_state
@@ -64,11 +64,7 @@ class CrossEntropy(Term):
 
     @property
     def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.KEPT_HEADS} if self.over == "seen" else ())
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT if self.over == "seen" else None
+        return frozenset({Requirement.KEPT_HEADS, Requirement.NEW_CLASSES} if self.over == "seen" else ())
 
     def loss(self, step: Step, before: State | None = None) -> Tensor:
         logits, targets = self.outputs(step)
@@ -103,13 +99,24 @@ class AntiCollapse(Term):
         return anti_collapse(step.features, self.beta)
 
 
-class ProjectedDistillation(Term):
+class FeatureDistillation(Term):
+    """λ times the squared error between F_t(x) and F_{t−1}(x); ``weight`` is λ."""
+
+    kind = "feature_distillation"
+    weight: NonNegativeFloat = 10.0
+    reduction: Reduction = "mean"
+    """``mean`` over batch and dimensions (AdaGauss' published code; λ = 10 belongs to it) or ``sum`` (the text)."""
+
+    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
+        if step.now.previous is None:
+            return None
+        return F.mse_loss(step.features, step.previous_features, reduction=self.reduction)
+
+
+class ProjectedDistillation(FeatureDistillation):
     """λ · L_PKD: squared error between φ(F_t(x)) and F_{t−1}(x), φ a learnable MLP (eq. 3); ``weight`` is λ."""
 
     kind = "projected_distillation"
-    weight: NonNegativeFloat = 10.0
-    reduction: Reduction = "mean"
-    """``mean`` over batch and dimensions (published code; λ = 10 belongs to it) or ``sum`` (the text)."""
     width: PositiveInt = 32
     """d: the projector's hidden layer is d·S wide."""
 
@@ -127,20 +134,6 @@ class _Projected(LiveTerm):
 
     def forward(self, step: Step) -> Tensor:
         return F.mse_loss(self.projector(step.features), step.previous_features, reduction=self.reduction)
-
-
-class FeatureDistillation(Term):
-    """λ times the squared error between F_t(x) and F_{t−1}(x); ``weight`` is λ."""
-
-    kind = "feature_distillation"
-    weight: NonNegativeFloat = 10.0
-    reduction: Reduction = "mean"
-    """``mean`` over batch and dimensions, or ``sum``."""
-
-    def loss(self, step: Step, before: State | None = None) -> Tensor | None:
-        if step.now.previous is None:
-            return None
-        return F.mse_loss(step.features, step.previous_features, reduction=self.reduction)
 
 
 class NormDistillation(Term):
@@ -177,8 +170,9 @@ class PrototypeReplay(Term):
     """
 
     kind = "prototypes"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.KEPT_HEADS})
-    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
+    requires: ClassVar[frozenset[Requirement]] = frozenset(
+        {Requirement.MEANS, Requirement.KEPT_HEADS, Requirement.NEW_CLASSES}
+    )
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     noise: NonNegativeFloat = 1.0
