@@ -119,15 +119,15 @@ def test_images_smaller_than_a_cell_are_refused() -> None:
 def test_maps_are_computed_in_float32_while_training_uses_bfloat16() -> None:
     network, pixels = prepared()
     with torch.autocast("cpu", torch.bfloat16):
-        found = network.entry(pixels / 255)
+        found = network.frozen(pixels / 255)
     assert found.dtype == torch.float32
-    assert torch.equal(found, network.entry(pixels / 255))
+    assert torch.equal(found, network.frozen(pixels / 255))
 
 
 def flipped(monkeypatch: pytest.MonkeyPatch, cached: bool) -> tuple[Learner, int]:
     """A learner of two tasks with mirrored images, and how many images the frozen layers were run on."""
     entered = [0]
-    entry = PatchResNet.entry
+    entry = PatchResNet.frozen
 
     def count(self: PatchResNet, images: Tensor) -> Tensor:
         entered[0] += len(images)
@@ -137,7 +137,7 @@ def flipped(monkeypatch: pytest.MonkeyPatch, cached: bool) -> tuple[Learner, int
     augmented = {"representation.label_augmentation.kind": "none", "drift.views": 2}
     learner = toy_learner("adagauss", None, **SMALL, **plain, **augmented)
     with monkeypatch.context() as patch:
-        patch.setattr(PatchResNet, "entry", count)
+        patch.setattr(PatchResNet, "frozen", count)
         patch.setattr("adagauss.core.task.CACHED_BYTES", 2**31 if cached else 0)
         for task in toy_tasks()[:2]:
             learner.learn(task)

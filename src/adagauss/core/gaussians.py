@@ -35,6 +35,9 @@ class ClassGaussians(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    counts: Tensor
+    means: Tensor
+    packed: Tensor
 
     def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
         widths = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}

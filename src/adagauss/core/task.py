@@ -298,6 +298,39 @@ class CurrentTask:
         return lambda number: self.augmentation.draw(number, (height, width), generator)
 
 
+class ImageBatches:
+    """Shuffled, augmented batches of a task's images.
+
+    Several processes read only their share of a batch, with random numbers and targets of the whole batch. With
+    ``cached`` a batch has the cached output of `CurrentTask.frozen_rows` in place of images.
+    """
+
+    def __init__(self, now: CurrentTask, batch_size: int, drop_last: bool, cached: bool = False) -> None:
+        self.now, self.cached = now, cached
+        self.bounds = batch_bounds(len(now.data), batch_size, drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        data, runtime = self.now.data, self.now.runtime
+        order = torch.randperm(len(data), generator=generator)
+        _, height, width = data.images.shape
+        for start, stop in self.bounds:
+            chosen = order[start:stop]
+            changes = self.now.augmentation.draw(len(chosen), (height, width), generator)
+            rows = runtime.processes.divide(len(chosen)).rows
+            yield self._read(chosen[rows], changes.of(rows)), data.targets[chosen].to(runtime.device)
+
+    def _read(self, indices: Tensor, changes: Changes) -> Tensor:
+        if self.cached:
+            return self.now.frozen_rows(indices, changes.flips(len(indices)))
+        images, runtime = self.now.data.images, self.now.runtime
+        none = torch.zeros(0, *images.shape, dtype=torch.uint8)
+        pixels = changes.read(images, indices, runtime.device) if len(indices) else changes(none.to(runtime.device))
+        return pixels.contiguous(memory_format=runtime.memory_format)
+
+
 @dataclass
 class ClassEdit:
     """A change of the classes after ``tasks`` tasks."""

@@ -81,7 +81,9 @@ class ElasticWeights(Term):
 
         Several processes each give their share of every batch, and get the F of all.
         """
-        extractor, processes = now.network.extractor.eval(), now.runtime.processes
+        extractor, processes = now.network.extractor, now.runtime.processes
+        was_training = extractor.training
+        extractor.eval()
         points = {name: parameter.detach() for name, parameter in extractor.named_parameters()}
         at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
 
@@ -99,6 +101,7 @@ class ElasticWeights(Term):
             for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
                 for name, gradients in gradients_of(points, some, theirs).items():
                     sums[name] += gradients.detach().square().sum(0)
+        extractor.train(was_training)
         return {name: processes.sum_(value) / max(1, total) for name, value in sums.items()}
 
     def _batches(self, now: CurrentTask) -> Iterator[tuple[Tensor, Tensor]]:
