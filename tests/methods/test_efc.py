@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from adagauss.methods.efc import (
     metric_weights,
 )
 from adagauss.parts.classifiers import LinearScorer
-from adagauss.parts.representation import LiveTerm, Step
+from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime
 
 DIGITS = load_dataset("digits")
@@ -152,22 +153,22 @@ def first() -> Learner:
 def test_penalty_is_the_drift_in_the_metric_and_nothing_in_the_first_task(first: Learner) -> None:
     now = second_task(first)
     step = step_of(now, first.memory)
-    assert FeatureMatrix().start(now, first.memory, None)(step) is None
-    term = FeatureMatrix(importance=10.0, damping=0.1).start(now, first.memory, MeasuredMatrix(matrix=matrix_of(first)))
+    assert FeatureMatrix().loss(step) is None
     bottleneck = now.network.extractor.bottleneck
     assert isinstance(bottleneck, nn.Linear)
     with torch.no_grad():
         bottleneck.bias.add_(torch.arange(8.0))
     delta = torch.arange(8.0)
     expected = 10 * delta @ matrix_of(first) @ delta + 0.1 * delta @ delta
-    torch.testing.assert_close(term(step), expected, atol=1e-3, rtol=1e-4)
+    loss = FeatureMatrix(importance=10.0, damping=0.1).loss(step, MeasuredMatrix(matrix=matrix_of(first)))
+    torch.testing.assert_close(loss, expected, atol=1e-3, rtol=1e-4)
 
 
 def test_prototypes_train_every_head_and_leave_the_backbone_alone(first: Learner) -> None:
     now = second_task(first)
     now.network.requires_grad_(True)
-    term = PrototypeCrossEntropy().start(now, first.memory, None)
-    term.begin_epoch()
+    term = PrototypeCrossEntropy().start(now, first.memory)
+    assert term is not None
     step = step_of(now, first.memory)
     only_prototypes = term(step)
     assert only_prototypes is not None
@@ -185,7 +186,8 @@ def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
     first: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = second_task(first)
-    term = PrototypeCrossEntropy().start(now, first.memory, None)
+    term = PrototypeCrossEntropy().start(now, first.memory)
+    assert term is not None
     drawn: list[list[int]] = []
     draw = Sampler.draw
 
@@ -195,8 +197,7 @@ def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
 
     monkeypatch.setattr(Sampler, "draw", spy)
     for epoch in range(2):
-        term.begin_epoch()
-        term(step_of(now, first.memory, size=12))
+        term(replace(step_of(now, first.memory, size=12), starts_epoch=True))
         term(step_of(now, first.memory, size=12))
         assert drawn[2 * epoch :] == [[6, 6], [3, 3]]
 
@@ -212,13 +213,12 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
         calls.append(1)
         return factors(self, *settings)
 
-    started: list[weakref.ref[LiveTerm]] = []
+    started: list[weakref.ref[nn.Module]] = []
     start = PrototypeCrossEntropy.start
 
-    def starting(
-        self: PrototypeCrossEntropy, now: CurrentTask, memory: ClassGaussians, before: State | None
-    ) -> LiveTerm:
-        live = start(self, now, memory, before)
+    def starting(self: PrototypeCrossEntropy, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        live = start(self, now, memory)
+        assert live is not None
         started.append(weakref.ref(live))
         return live
 

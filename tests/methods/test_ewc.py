@@ -40,7 +40,7 @@ def second_task(backbone: str = "convnet", images: int = 12) -> CurrentTask:
 
 def measured(term: ElasticWeights, now: CurrentTask, before: Importance | None = None) -> Importance:
     """What the term hands back when a task is done."""
-    importance = term.start(now, NONE, before).finish(now, NONE)
+    importance = term.finish(now, NONE, before)
     assert isinstance(importance, Importance)
     return importance
 
@@ -99,7 +99,7 @@ def test_measuring_leaves_batch_norm_mode_and_gradients_alone() -> None:
     now = second_task()
     now.network.train()
     before = {name: value.clone() for name, value in now.network.state_dict().items()}
-    ElasticWeights().start(now, NONE, None).finish(now, NONE)
+    ElasticWeights().finish(now, NONE, None)
     assert all(torch.equal(value, before[name]) for name, value in now.network.state_dict().items())
     assert all(module.training for module in now.network.extractor.modules())
     assert all(parameter.grad is None for parameter in now.network.parameters())
@@ -108,10 +108,10 @@ def test_measuring_leaves_batch_norm_mode_and_gradients_alone() -> None:
 def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> None:
     now = second_task()
     importance = measured(ElasticWeights(weight=1.0), now)
-    term = ElasticWeights(weight=1.0).start(now, NONE, importance)
+    term = ElasticWeights(weight=1.0)
     step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
     parameters = dict(now.network.extractor.named_parameters())
-    loss = term(step)
+    loss = term.loss(step, importance)
     assert loss is not None
     gradients = torch.autograd.grad(loss, list(parameters.values()))
     assert float(loss.detach()) == 0
@@ -120,7 +120,7 @@ def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> 
     moved = parameters["trunk.conv2.weight"]
     with torch.no_grad():
         moved.add_(0.5)
-    loss = term(step)
+    loss = term.loss(step, importance)
     assert loss is not None
     fisher = importance.by_name(now.network.extractor)["trunk.conv2.weight"]
     torch.testing.assert_close(loss, 0.5 * 0.25 * fisher.sum(), rtol=1e-4, atol=0.0)
@@ -142,7 +142,7 @@ def test_nothing_is_penalised_in_the_first_task() -> None:
     now = second_task()
     now.previous = None
     step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
-    assert ElasticWeights().start(now, NONE, None)(step) is None
+    assert ElasticWeights().loss(step) is None
 
 
 def test_the_penalty_holds_the_weights_that_matter() -> None:

@@ -118,8 +118,9 @@ def test_term_is_the_mean_over_drawn_classes_and_its_gradient_reaches_all_rows()
     now = CurrentTask(1, data, network, None, Augmentation.none(), Runtime(RuntimeConfig(device="cpu")))
     bank = remembered()
     step = Step(torch.zeros(30, 1, 8, 8), torch.zeros(30), now, bank, seeded(2), extractor, originals=6)
-    loss = SemanticAugmentation(temperature=0.7, ratio=1.5).start(now, bank, None)(step)
-    assert loss is not None
+    live = SemanticAugmentation(temperature=0.7, ratio=1.5).start(now, bank)
+    assert live is not None
+    loss = live(step)
 
     drawn = torch.randint(3, (6,), generator=seeded(2))
     weight, bias = network.head.class_parameters(detach=False)
@@ -130,4 +131,5 @@ def test_term_is_the_mean_over_drawn_classes_and_its_gradient_reaches_all_rows()
     for ours, theirs in zip(torch.autograd.grad(loss, rows), torch.autograd.grad(expected, rows), strict=True):  # type: ignore[arg-type]
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
         assert ours.any(1).all()
-    assert SemanticAugmentation().start(now, ClassGaussians(64), None)(step) is None
+    assert SemanticAugmentation().start(now, ClassGaussians(64)) is None
+    assert SemanticAugmentation().loss(step) is None

@@ -57,9 +57,7 @@ def test_loss_is_the_one_computed_by_hand() -> None:
 
     terms = make_method("lwf", settings={"representation.terms.distillation.weight": 3.0}).representation.terms
     losses = {
-        name: term.weight * loss.detach()
-        for name, term in terms.items()
-        if (loss := term.start(now, step.memory, None)(step)) is not None
+        name: term.weight * loss.detach() for name, term in terms.items() if (loss := term.loss(step)) is not None
     }
     old, new = previous.head.seen(previous.extractor(step.images)), network.head.seen(step.features)
     cross_entropy, distillation = by_hand(old, new, targets, temperature=2.0, weight=3.0)

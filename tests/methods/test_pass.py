@@ -58,7 +58,7 @@ def test_radius_is_the_root_of_the_mean_trace_over_size() -> None:
 def test_loss_is_cross_entropy_over_all_outputs_of_the_drawn_classes(noise: float) -> None:
     step = step_of(originals=5, augmented=20)
     before = Radius(torch.tensor(0.3, dtype=torch.float64)) if noise else None
-    loss = PrototypeReplay(noise=noise, temperature=0.5).start(step.now, step.memory, before)(step)
+    loss = PrototypeReplay(noise=noise, temperature=0.5).loss(step, before)
     generator = torch.Generator().manual_seed(3)
     drawn = torch.randint(3, (5,), generator=generator)
     points: Tensor = step.memory.means[drawn].float()
@@ -73,7 +73,7 @@ def test_loss_is_cross_entropy_over_all_outputs_of_the_drawn_classes(noise: floa
 def test_no_replay_while_nothing_is_remembered() -> None:
     step = step_of(2, 8)
     step.memory = ClassGaussians(64, "none")
-    assert PrototypeReplay().start(step.now, step.memory, None)(step) is None
+    assert PrototypeReplay().loss(step) is None
 
 
 def test_rotations_keep_their_outputs_and_the_radius_stays_that_of_the_first_task() -> None:

@@ -168,8 +168,8 @@ def test_losses_of_efc_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     in_metric = terms["feature_matrix"].loss(this, MeasuredMatrix(matrix=torch.tensor(EFM, dtype=torch.float64)))
     assert in_metric is not None
     same(in_metric, [0.859429256])
-    live = terms["pr_ace"].start(now, memory, None)
-    live.begin_epoch()
+    live = terms["pr_ace"].start(now, memory)
+    assert live is not None
     live(step(torch.cat([features[4:], features[:2]]), 1, 2, 0, 0))  # two of these images are forwarded again
     joint = live(this)
     assert joint is not None

@@ -14,10 +14,10 @@ from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbon
 from adagauss.utils.registry import import_extra
 
 THUMBNAIL = 96
-"""Side in pixels that smaller images are brought to."""
+"""Smaller images are resized to this side in pixels."""
 PIXELS = 160_000
-"""Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache and take up
-to twice the time."""
+"""Pixels of one forward pass: 17 images of 96 × 96, or 3 of 224 × 224. Activations of more leave a core's cache and
+take up to twice the time."""
 CODE = "efficientnet_lite_pytorch"
 
 
@@ -52,7 +52,7 @@ class EfficientNetLite(Backbone):
         if learning or torch.compiler.is_exporting() or images.device.type != "cpu":
             maps: Tensor = self.model.extract_features(images)
             return maps.mean((2, 3))
-        # Folded again after training or loading. What was made in inference mode does not count its changes.
+        # Folded again after training or loading. Tensors of inference mode have no version counter.
         tensors = [*self.model.parameters(), *self.model.buffers()]
         now = [(id(one), one.data_ptr(), object() if one.is_inference() else one._version) for one in tensors]
         if self._folded is None or self._folded[0] != now:

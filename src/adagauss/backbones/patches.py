@@ -38,7 +38,7 @@ CROPS = 2000
 @lru_cache(maxsize=1)
 def photographs() -> tuple[Tensor, ...]:
     """The photographs as (3, H, W) floats on the scale 0..255."""
-    spec = find_spec("sklearn")  # its place only: to import it takes longer than all of this
+    spec = find_spec("sklearn")  # only its folder: an import takes longer than this function
     assert spec is not None
     assert spec.origin is not None
     folder = Path(spec.origin).parent / "datasets" / "images"
@@ -59,8 +59,8 @@ def photographs() -> tuple[Tensor, ...]:
 def photograph_crops(shape: tuple[int, int, int], generator: torch.Generator, count: int = CROPS) -> ArrayImages:
     """Images of a shape (channels, height, width), cut at random places from the photographs in several sizes.
 
-    Colours are exchanged at random, since two photographs do not show all of them; grey images are their mean, and
-    other numbers of channels are random mixtures of them.
+    Colour channels are shuffled, because two photographs do not show all colours; grey images are their mean, and other
+    numbers of channels are random mixtures of them.
     """
     channels, height, width = shape
     sources = [_reduced(picture, zoom, height, width) for picture in photographs() for zoom in ZOOMS]
@@ -76,7 +76,7 @@ def photograph_crops(shape: tuple[int, int, int], generator: torch.Generator, co
 
 
 def _in_channels(cut: Tensor, channels: int, generator: torch.Generator) -> Tensor:
-    """A piece of a photograph in so many channels."""
+    """A piece of a photograph with another number of channels."""
     if channels == 3:
         return cut[torch.randperm(3, generator=generator)]
     if channels == 1:
@@ -162,8 +162,8 @@ def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whit
     values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
     if not float(values[0]) > 1e-8:
         raise DataError(
-            "all patches of the images are equal, so no dictionary can be learned. "
-            "give images with some contrast, or draw more patches (backbone.options.patches)"
+            "all patches of the images are equal, so no dictionary can be learned: "
+            "use images with some contrast, or draw more patches (backbone.options.patches)"
         )
     share = (values / (values + epsilon)).cumsum(0)
     kept = 1 + int((share < energy * share[-1] * (1 - 1e-9)).sum())
@@ -240,8 +240,8 @@ class PatchSettings(DictionarySettings):
 
     dictionary_from: Literal["photographs", "first_task"] = "photographs"
     """Images that patches are drawn from: photographs that are the same everywhere, so that features depend on no task,
-    or the first task's, which are better by up to 2.5 points and make features, and whether learners can be merged,
-    depend on what came first."""
+    or the first task's images. These are better by up to 2.5 points, but features depend on the first task, and
+    learners with different first tasks cannot be merged."""
     filters: PositiveInt = 2000
     """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
     patch_sizes: tuple[PositiveInt, ...] | None = None
@@ -254,7 +254,7 @@ class PatchSettings(DictionarySettings):
     energy: Annotated[float, Field(gt=0, le=1)] = 0.98
     """Share of the whitened variance that is kept: 0.98 halves the components, and with them the time of a product."""
     power: PositiveFloat = 0.5
-    """Exponent of the pooled values: the square root evens out how strongly and how often a filter answers."""
+    """Exponent of the pooled values: the square root reduces the differences between strong and weak responses."""
 
     @field_validator("patch_sizes")
     @classmethod
@@ -264,25 +264,25 @@ class PatchSettings(DictionarySettings):
         return sizes
 
     def sizes(self, shape: tuple[int, int, int]) -> tuple[int, ...]:
-        """Patch sizes for images of a shape: as they are set, or in the proportion that served 32 pixels best."""
+        """Patch sizes for images of a shape: as they are set, or in the proportion that is best for 32 pixels."""
         if self.patch_sizes:
             return self.patch_sizes
         side = min(shape[1:])
-        most = side - (self.grid - 1) * self.stride  # with which one patch at least begins in every cell
+        most = side - (self.grid - 1) * self.stride  # so that a patch begins in every cell
         usual = min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE)), max(2, most))
         largest = max(usual, most)
         around = (usual + 2 * (number - (self.scales - 1) // 2) for number in range(self.scales))
         return tuple(sorted({min(max(size, 2), largest) for size in around}))
 
     def shares(self, sizes: int) -> list[int]:
-        """Filters of each of so many patch sizes."""
+        """Number of filters of each patch size."""
         if self.filters < sizes:
             raise ConfigError(f"{self.filters} filters cannot be divided between {sizes} patch sizes: use more filters")
         return [self.filters // sizes + (index < self.filters % sizes) for index in range(sizes)]
 
 
 class PatchFeatures(State):
-    """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
+    """Images in 0..1 to pooled responses of a dictionary: nothing in it is trained.
 
     For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of
     max(0, −s − α) over the patches of a grid cell, to the power ½, standardised over the images of the dictionary.
@@ -342,9 +342,9 @@ class PatchFeatures(State):
             patches = products * scale + self.get_buffer(f"bias_{size}")
             cells, sums = self.get_buffer(f"cells_{size}"), []
             for directions in torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1):
-                answers = patches @ directions
+                responses = patches @ directions
                 # (B, 2, cells, K): sums of max(s, α) = max(0, s − α) + α, and of min(s, −α).
-                above, below = cells @ answers.clamp(min=threshold), cells @ answers.clamp(max=-threshold)
+                above, below = cells @ responses.clamp(min=threshold), cells @ responses.clamp(max=-threshold)
                 sums.append(torch.stack([above, below], 1))
             above, below = (torch.cat(sums, 3) / cells.sum(1, keepdim=True)).unbind(1)
             features += [above.flatten(1), -below.flatten(1)]
@@ -366,7 +366,7 @@ def _cells(shape: tuple[int, int, int], size: int, settings: PatchSettings) -> T
 
 
 STANDARD = 256
-"""Images that features are standardised by: the classifier has units of its own in any case."""
+"""Images that features are standardised by; the classifier standardises them again."""
 
 
 def fit_patches(
@@ -413,7 +413,7 @@ SIDE = 32
 
 
 class PatchBackbone(Backbone):
-    """Images in 0..1 to the pooled answers of a dictionary. It has no parameters: nothing is ever trained."""
+    """Images in 0..1 to the pooled responses of a dictionary. It has no parameters: nothing is ever trained."""
 
     size_setting = "backbone.options.filters"
 
@@ -446,7 +446,7 @@ def patches(spec: BackboneSpec) -> Backbone:
 
 
 def patch_backbone(spec: BackboneSpec, settings: PatchSettings) -> PatchBackbone:
-    """The dictionary for images of a shape, which are brought to `SIDE` pixels where they are larger."""
+    """The dictionary for images of a shape; larger images are resized to `SIDE` pixels."""
     height, width = spec.shape
     side = spec.input_size or (SIDE if min(height, width) > SIDE else None)
     return PatchBackbone(settings, (spec.channels, side or height, side or width), side)

@@ -129,7 +129,7 @@ class ClassEdits:
     def empty_like(self) -> Self:
         """Return a learner with the same features and no classes: to teach elsewhere, and merge."""
         if not self.state.tasks:
-            raise DataError("there are no features yet: they are prepared or trained with the first task")
+            raise DataError("this learner has no features yet: the first task prepares or trains them")
         self._check_frozen()
         memory = self.method.memory.empty(self.state.memory.size, self.runtime.device)
         other = copy.copy(self)

@@ -340,6 +340,6 @@ def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the dotted changes of a soft layer whose key the method has; what is None stays off."""
+    """The dotted changes without keys that the method does not have, or that it has switched off with None."""
     known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
     return {key: value for key, value in changes.items() if key in known}

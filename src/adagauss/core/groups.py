@@ -19,7 +19,8 @@ CHUNK = 4096
 EXPECTED = 0.01
 """The spread of a class explains a neighbour as close as a near-duplicate for this share of its images."""
 COPY, CLOSE = 0.02, 0.4
-"""Squared distances, relative to the median of their class: copies in any case, and the largest of near-duplicates."""
+"""Squared distances relative to the median of their class: images closer than the first are always near-duplicates,
+images farther apart than the second never."""
 
 
 def sketched(features: Tensor) -> Tensor:

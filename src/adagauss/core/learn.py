@@ -44,7 +44,7 @@ from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
 COMPARED = 256
-"""Features by which classes with the same mean are looked for, before all are compared."""
+"""Features that are compared first, before all features of the classes that agree in them."""
 SAME = 1e-6
 """Largest difference of equal means, relative to the largest mean."""
 
@@ -89,7 +89,7 @@ def learn_task(
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
             if method.backbone.bottleneck_init == "pca" and method.backbone.features is not None:
                 network.extractor.init_pca(training.trunk_features())
-        report.history, terms = method.representation.fit(training, before.memory)
+        report.history = method.representation.fit(training, before.memory)
         now.clear_features()
         if now.first:
             network.extractor.end_first_task()
@@ -124,7 +124,8 @@ def learn_task(
             states["evidence"] = evidence.update(stats, now, bank, scorer, scored)
 
     with report.clock("representation"):
-        states |= {TERMS + name: term.finish(now, memory) for name, term in terms.items()}
+        for name, term in method.representation.terms.items() if report.history else ():
+            states[TERMS + name] = term.finish(now, memory, before.term_states.get(name))
 
     kept = {name: state for name, state in states.items() if state is not None}
     tasks = (*before.tasks, tuple(data.classes))

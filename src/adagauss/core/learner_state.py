@@ -139,7 +139,7 @@ class LearnerState(nn.Module):
         return known.eval()
 
     def check(self) -> None:
-        """Raise where tensors, labels and classes do not belong together."""
+        """Raise an error if tensors, labels and classes do not match."""
         classes, memory = self.classes, self.memory
         if any(len(set(task)) != len(task) for task in self.tasks):
             raise ValueError("a class is named twice in a task")
@@ -226,7 +226,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Outputs = Annotated[int, Field(strict=True, ge=0)]
 MISFIT = (AdagaussError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors that arise where the parts of a file do not belong together."""
+"""Errors that arise if the parts of a file do not match."""
 
 
 class StateFacts(BaseModel):
@@ -299,7 +299,7 @@ class _SkipInit(TorchFunctionMode):
 
 
 def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a network that is far larger than the file, or that has another number of channels."""
+    """Refuse a network that is far larger than the file or has another number of channels."""
     if ":" in method.backbone.name:  # a network of another library, which may download its description
         return
     try:

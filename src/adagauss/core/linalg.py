@@ -158,7 +158,7 @@ def shrink_off_diagonal(covariance: Tensor, amount: float) -> Tensor:
 
 
 def summed_columns(matrix: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """Columns Σ_{i in g} m_i, one for each group g; a group of one column is that column, to the bit."""
+    """Columns Σ_{i in g} m_i, one for each group g; a group of one column is that column, bit for bit."""
     return torch.stack([matrix[..., list(group)].sum(-1) for group in groups], -1)
 
 

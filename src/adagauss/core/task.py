@@ -260,7 +260,7 @@ class CurrentTask:
 
     def others(self) -> CurrentTask:
         """The images of the task that are not in this part of it."""
-        assert self.whole is not None, "a whole task leaves no images out"
+        assert self.whole is not None, "a whole task has no other images"
         left = torch.ones(len(self.whole.data), dtype=torch.bool)
         left[self.rows] = False
         return self.whole.part(left.nonzero().flatten())

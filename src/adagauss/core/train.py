@@ -148,13 +148,6 @@ def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
     return 1.0
 
 
-def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """SGD with momentum, or Adam, over parameter groups with their learning rates."""
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-
-
 def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runtime, stage: str) -> History:
     """Minimise the sum of the objective's losses; returns the mean of each loss per epoch.
 
@@ -163,7 +156,11 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     """
     fabric = (runtime.processes.fabric if objective.divided else None) or runtime.fabric
     groups = objective.parameter_groups(recipe.learning_rate)
-    bare = make_optimizer(recipe, groups)
+    bare: torch.optim.Optimizer
+    if recipe.optimizer == "adam":
+        bare = torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
+    else:
+        bare = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     base_rates = [group["lr"] for group in bare.param_groups]
     history, start = _resume(objective, bare, runtime, stage)
     wrapped, optimizer = fabric.setup(objective, bare)

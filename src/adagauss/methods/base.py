@@ -84,7 +84,7 @@ class Method(Config):
 
     @property
     def trains(self) -> bool:
-        """Whether it trains a network at all."""
+        """Whether it trains a network."""
         return self.representation.first is not None
 
     @property

@@ -46,7 +46,7 @@ from adagauss.methods.pass_ import IMAGENET_RECIPE
 from adagauss.parts.classifiers import Classifier, HeadObjective, LinearScorer
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
-from adagauss.parts.representation import LiveTerm, Representation, Rotations, Step, Term
+from adagauss.parts.representation import Representation, Rotations, Step, Term
 from adagauss.parts.terms import CrossEntropy
 
 
@@ -115,11 +115,11 @@ class PrototypeCrossEntropy(Term):
     jitter: NonNegativeFloat = 1e-5
     """ε."""
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _LivePrototypes(Sampler(memory, self.jitter)) if len(memory) else LiveTerm()
+    def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        return _LivePrototypes(Sampler(memory, self.jitter)) if len(memory) else None
 
 
-class _LivePrototypes(LiveTerm):
+class _LivePrototypes(nn.Module):
     """Draws of the old classes and images of the previous batch."""
 
     def __init__(self, sampler: Sampler) -> None:
@@ -127,13 +127,11 @@ class _LivePrototypes(LiveTerm):
         self.sampler = sampler
         self._last: Step | None = None
 
-    def begin_epoch(self) -> None:
-        self._last = None
-
     def forward(self, step: Step) -> Tensor:
         old, new, size = len(step.memory), len(step.now.classes), len(step.targets)
         wanted = min(round(size * new / (old + new)), size - 1)
-        last, self._last = self._last, replace(step)  # a copy, which does not keep the features alive
+        last = None if step.starts_epoch else self._last
+        self._last = replace(step)  # a copy, which does not keep the features alive
         fresh = None
         if last is not None and (last.targets < new).any() and wanted:  # auxiliary labels come after the classes
             fresh = last.only(torch.nonzero(last.targets < new).flatten()[:wanted])

@@ -39,18 +39,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.memory import GaussianMemory, MeanMemory
-from adagauss.parts.representation import LabelAugmentation, LiveTerm, Representation, Rotations, Step, Term
+from adagauss.parts.representation import LabelAugmentation, Representation, Rotations, Step, Term
 from adagauss.parts.terms import CrossEntropy, NormDistillation, PrototypeReplay, draw_classes
 
 RECIPE = Recipe(
@@ -167,11 +166,11 @@ class SemanticAugmentation(Term):
     ratio: NonNegativeFloat = 2.5
     """Factor of the stored covariances; lower it if this term dominates the others."""
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Semantic(self, memory) if len(memory) else LiveTerm()
+    def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        return _Semantic(self, memory) if len(memory) else None
 
 
-class _Semantic(LiveTerm):
+class _Semantic(nn.Module):
     """The old Gaussians during one task, unpacked once rather than in every step."""
 
     def __init__(self, part: SemanticAugmentation, memory: ClassGaussians) -> None:

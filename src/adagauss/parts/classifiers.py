@@ -48,12 +48,12 @@ class Classifier(Part):
         return Fitted(self.fit(memory, now, before))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
-        """Refuse, before anything is computed, what could not be fitted for so many classes."""
+        """Refuse, before anything is computed, more classes than can be fitted."""
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
-        """The scorer after classes were forgotten or joined, which ``memory`` has followed already.
+        """The scorer after classes were forgotten or merged; ``memory`` is the one after this edit.
 
-        ``before`` must not be changed. A classifier that keeps sums over images takes ``now.removed`` out of them.
+        ``before`` must not be changed. A classifier that stores sums over images removes ``now.removed`` from them.
         """
         return before.remap_classes(now.groups)
 
@@ -62,13 +62,13 @@ class Classifier(Part):
     ) -> Scorer:
         """The scorer of two learners with the same features as one; ``memory`` holds the classes of both.
 
-        ``columns`` says where the classes of the other are. Neither scorer must be changed.
+        ``columns`` are the score columns of the other's classes. Neither scorer must be changed.
         """
         return one.merged(other, columns)
 
 
 class MemoryClassifier(Classifier):
-    """A classifier that is a function of the memory, whatever led to it."""
+    """A classifier that depends on the memory alone."""
 
     def fit(self, memory: ClassGaussians, now: FitContext, before: State | None = None) -> Scorer:
         raise TypeError(f"{type(self).__name__} must define fit")
@@ -181,7 +181,7 @@ class Bayes(MemoryClassifier):
         return self.scorer(memory)
 
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
-        """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
+        """The rule over a bank of Gaussians, with factors stored in ``dtype``."""
         means = placed(memory.means, self.tukey, self.normalize)
         matrices, offsets, log_det = self._whitened(memory, means, dtype)
         bias = -0.5 * log_det if self.log_det else torch.zeros_like(log_det)
@@ -240,8 +240,8 @@ class LinearScorer(Scorer):
     def remap_classes(self, groups: ClassMap) -> Self:
         if any(len(group) > 1 for group in groups):
             raise UnsupportedError(
-                "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "
-                "forget them, and teach the images of all of them as one class"
+                "classes cannot be merged: this method has one trained output for each class, and two outputs cannot "
+                "be added; forget them, and teach the images of all of them as one class"
             )
         kept = [column for (column,) in groups]
         fewer = copy.deepcopy(self)

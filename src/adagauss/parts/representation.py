@@ -91,7 +91,7 @@ class Step:
     """A batch and its features; what several terms need is computed once and shared.
 
     Several processes hold their share of the images each. Targets and features are those of the whole batch in all of
-    them, so a term is a function of the whole batch, whatever it does with it.
+    them, so a term may be any function of the whole batch.
     """
 
     images: Tensor
@@ -109,6 +109,8 @@ class Step:
     """Which process holds each image; None if this one holds all."""
     cached: bool = False
     """Whether ``images`` are the output of the frozen layers."""
+    starts_epoch: bool = False
+    """Training may be resumed here, so data of the batch before must not be used."""
 
     @cached_property
     def maps(self) -> Tensor:
@@ -141,51 +143,33 @@ class Step:
         return own if self.division is None else self.division.all_gather(own)
 
 
-class LiveTerm(nn.Module):
-    """A loss term during one task. This base computes the loss of its `Term`, if it is given one.
-
-    Its parameters are trained together with the network. Other modules and banks (the network, the memory) are passed
-    as arguments, never stored as attributes, because torch would register them as submodules.
-    """
-
-    def __init__(self, term: Term | None = None, before: State | None = None) -> None:
-        super().__init__()
-        self.term = term
-        # In a tuple, so that the old state is neither trained nor part of a snapshot.
-        self._before = (before,)
-
-    def forward(self, step: Step) -> Tensor | None:
-        """The unweighted loss; None if the term does not apply, like distillation in the first task."""
-        return None if self.term is None else self.term.loss(step, *self._before)
-
-    def begin_epoch(self) -> None:
-        """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
-        """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
-        return None if self.term is None else self.term.finish(now, memory, *self._before)
-
-
 class Term(Part):
     """A loss term: a function `loss` of a batch and of the state that `finish` returned after the last task.
 
-    A term that trains a helper network or prepares something per task defines `start` instead of `loss`, which returns
-    its own `LiveTerm`.
+    A term that trains a helper network, or prepares something for a task, defines `start`.
     """
 
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        """The term for this task; ``before`` is the state after the last task."""
-        return LiveTerm(self, before)
+    def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        """A module that is trained with the network in this task; its ``forward`` takes a `Step` and replaces `loss`.
+
+        It must not store the network or the memory as attributes: torch would register them as submodules.
+        """
+        return None
 
     def loss(self, step: Step, before: State | None = None) -> Tensor | None:
-        """The unweighted loss; None if the term does not apply."""
-        raise TypeError(f"{type(self).__name__} must define loss or start")
+        """The unweighted loss; None if the term does not apply, like distillation in the first task.
+
+        ``before`` is the state after the last task.
+        """
+        if type(self).start is Term.start:
+            raise TypeError(f"{type(self).__name__} must define loss or start")
+        return None
 
     def finish(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> State | None:
-        """The state for the next task, measured at the end of this one."""
+        """The state for the next task, measured at the end of this one, after drift, memory and classifier."""
         return None
 
 
@@ -193,7 +177,7 @@ class TaskObjective(Objective):
     """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss.
 
     Several processes each extract the features of their share of the images, and all compute L from the features of
-    all: whatever a term is, and however unequal the shares are, it is the L of one process.
+    all: with any term, and with shares of any size, it is the L of one process.
     """
 
     divided: ClassVar[bool] = True
@@ -202,47 +186,55 @@ class TaskObjective(Objective):
         self,
         now: CurrentTask,
         memory: ClassGaussians,
-        terms: Mapping[str, LiveTerm],
-        reparameterisation: nn.Module,
         part: Representation,
         recipe: Recipe,
-        cached: bool = False,
+        cached: bool,
     ) -> None:
         super().__init__()
-        self.cached = cached
-        self.network = now.network
-        self.terms = dict(terms)
-        self.parts = nn.ModuleDict({"terms": nn.ModuleDict(terms), "reparameterisation": reparameterisation})
+        self.network, self.part, self.warm_epochs, self.cached = now.network, part, recipe.warm_epochs, cached
+        reparameterisation = part.reparameterisation.start(now)
+        started = {name: term.start(now, memory) for name, term in part.terms.items()}
+        self.live = {name: module for name, module in started.items() if module is not None}
+        """Modules of terms that have one for this task, by the name of the term."""
+        self.parts = nn.ModuleDict({"terms": nn.ModuleDict(self.live), "reparameterisation": reparameterisation})
         """Their parameters are trained with the network."""
-        self.part = part
-        self.warm_epochs = recipe.warm_epochs
         # In a tuple, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory, now.runtime.compiled(now.network.extractor.learned))
-        self._warm = False
+        self._warm = self._starts_epoch = False
         self._generator = torch.Generator()
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         return self.part.parameter_groups(self.network, self.parts, learning_rate, self._context[0].first)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        self._warm = epoch < self.warm_epochs
+        self._warm, self._starts_epoch = epoch < self.warm_epochs, True
         self._generator = generator
-        for term in self.terms.values():
-            term.begin_epoch()
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         now, memory, _ = self._context
         originals = len(targets)
         images, targets, division = self._enlarged(images, targets)
         step = Step(
-            images, targets, now, memory, self._generator, self._extract, self._warm, originals, division, self.cached
+            images,
+            targets,
+            now,
+            memory,
+            self._generator,
+            self._extract,
+            detach=self._warm,
+            originals=originals,
+            division=division,
+            cached=self.cached,
+            starts_epoch=self._starts_epoch,
         )
+        self._starts_epoch = False
         losses = {}
-        for name, term in self.terms.items():
-            weight = self.part.terms[name].weight
-            value = term(step) if weight else None
-            if value is not None:
-                losses[name] = weight * value
+        for name, term in self.part.terms.items():
+            if term.weight:
+                live = self.live.get(name)
+                value = term.loss(step, now.term_states.get(name)) if live is None else live(step)
+                if value is not None:
+                    losses[name] = term.weight * value
         return losses
 
     def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Sharding]:
@@ -347,11 +339,11 @@ class Representation(Part):
         classes = [task for task in tasks if task]
         return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
 
-    def fit(self, now: CurrentTask, memory: ClassGaussians) -> tuple[History, Mapping[str, LiveTerm]]:
-        """Train ``now.network`` in place; returns the losses, and the terms that measure the finished task."""
+    def fit(self, now: CurrentTask, memory: ClassGaussians) -> History:
+        """Train ``now.network`` in place; returns the losses of each epoch, none if this task is not trained."""
         recipe = self.first if now.first else self.later
         if recipe is None:
-            return [], {}
+            return []
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         network = now.network
@@ -364,18 +356,16 @@ class Representation(Part):
         with now.runtime.seeded(now.name, "initialisation"):
             network.head.grow(len(now.classes), auxiliary)
             now.runtime.place(network)
-            reparameterisation = self.reparameterisation.start(now)
-            terms = {name: term.start(now, memory, now.term_states.get(name)) for name, term in self.terms.items()}
             copies = self.label_augmentation.copies(now.first)
             cached = now.caches_frozen and copies == 1
-            objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe, cached)
+            objective = TaskObjective(now, memory, self, recipe, cached)
             now.runtime.place(objective.parts)
         batches = ImageBatches(now, max(1, recipe.batch_size // copies), recipe.drop_last, cached)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
-        self.reparameterisation.settle(now, reparameterisation)
+        self.reparameterisation.settle(now, objective.parts["reparameterisation"])
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
-        return history, terms
+        return history
 
     def parameter_groups(
         self, network: Network, parts: nn.Module, learning_rate: float, first: bool

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from adagauss.backbones import IncrementalHead
 from adagauss.core.config import Requirement
@@ -17,7 +17,7 @@ from adagauss.core.linalg import safe_cholesky, sample_covariance
 from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import mlp
-from adagauss.parts.representation import LiveTerm, Step, Term
+from adagauss.parts.representation import Step, Term
 
 Reduction = Literal["mean", "sum"]
 
@@ -120,11 +120,11 @@ class ProjectedDistillation(FeatureDistillation):
     width: PositiveInt = 32
     """d: the projector's hidden layer is d·S wide."""
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return LiveTerm() if now.previous is None else _Projected(self, now.network.extractor.size)
+    def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        return None if now.previous is None else _Projected(self, now.network.extractor.size)
 
 
-class _Projected(LiveTerm):
+class _Projected(nn.Module):
     """φ, trained with the network and dropped after the task."""
 
     def __init__(self, part: ProjectedDistillation, features: int) -> None:
