@@ -71,9 +71,11 @@ class IncrementalHead(nn.Module):
             assert isinstance(block, nn.Linear)
             if not kept:
                 continue
-            fewer = type(block)(block.in_features, len(kept), self.bias).to(block.weight)
-            fewer.load_state_dict({name: values[list(kept)] for name, values in block.state_dict().items()})
-            chosen.blocks.append(fewer.requires_grad_(block.weight.requires_grad))
+            fewer = copy.deepcopy(block)
+            fewer.out_features = len(kept)
+            for name, values in block.named_parameters():
+                setattr(fewer, name, nn.Parameter(values.detach()[list(kept)], values.requires_grad))
+            chosen.blocks.append(fewer)
             chosen.auxiliary.append(auxiliary if len(kept) == block.out_features else nn.Identity())
         return chosen
 

@@ -168,8 +168,7 @@ class ClassEdits:
     def _with_head_of(self, kept: Collection[Label]) -> Network:
         """The network with the outputs of some classes."""
         known = self.state
-        with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
-            head = self.runtime.place(self.method.representation.head_of(known.network.head, known.tasks, kept))
+        head = self.runtime.place(self.method.representation.head_of(known.network.head, known.tasks, kept))
         return Network(known.network.extractor, head).eval()
 
     def _check_frozen(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -20,7 +20,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_serializer
 
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.utils.registry import Registry, import_custom
@@ -158,6 +158,10 @@ class Part(Config):
         if "kind" in cls.__dict__ and cls.kind:
             Part._registry.setdefault(cls.role, Registry(cls.role, "adagauss.methods")).register(cls.kind, cls, by=cls)
 
+    @model_serializer(mode="wrap")
+    def _with_kind(self, fields: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+        return {KIND: Part._registry[self.role].stored_name(self.kind), **fields(self)}
+
     @staticmethod
     def kinds(role: str) -> dict[str, type[Part]]:
         """All parts of a role by kind."""
@@ -203,16 +207,7 @@ def plain(config: BaseModel) -> dict[str, Any]:
 
     Parts have their kinds; the kind of a custom part names its module.
     """
-    kind = {KIND: Part._registry[config.role].stored_name(config.kind)} if isinstance(config, Part) else {}
-    return kind | {name: _plain(getattr(config, name)) for name in type(config).model_fields}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return plain(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return config.model_dump(mode="json", serialize_as_any=True)
 
 
 def import_parts(data: Mapping[str, Any]) -> None:
