@@ -86,7 +86,7 @@ class RidgeStream(State):
         return RidgeStream(gram=gram, cross=cross, weight=solve_ridge(gram, cross, gamma))
 
     def remap_classes(self, groups: ClassMap) -> Self:
-        """W is linear in C: columns of both add up alike."""
+        """Sum the columns of merged classes: W is linear in C."""
         cross, weight = (summed_columns(matrix, groups) for matrix in (self.cross, self.weight))
         return type(self)(gram=self.gram, cross=cross, weight=weight)
 
