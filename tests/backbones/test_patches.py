@@ -234,7 +234,7 @@ def test_constant_images_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "shape", "words"),
     [
-        ({"patch_sizes": (10,)}, (3, 9, 12), "no patch of 10×10"),
+        ({"patch_sizes": (10,)}, (3, 9, 12), "too few patches of 10×10"),
         ({"grid": 5}, (3, 6, 6), "grid of 5×5"),
         ({"filters": 1}, (3, 9, 9), "divided between 2"),
     ],

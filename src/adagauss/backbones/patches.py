@@ -292,21 +292,14 @@ class PatchFeatures(State):
         super().__init__()
         self.settings = settings
         self.shape = shape
-        channels, height, width = shape
         self.sizes = settings.sizes(shape)
         for size, filters in zip(self.sizes, settings.shares(len(self.sizes)), strict=True):
-            if min(height, width) < size:
-                raise ConfigError(
-                    f"images of {height}×{width} pixels hold no patch of {size}×{size}: "
-                    "choose smaller patch sizes or resize the images"
-                )
-            self.set_dictionary(size, torch.zeros(size * size * channels, 1), torch.zeros(1), torch.zeros(filters, 1))
+            self.set_dictionary(size, torch.zeros(size * size * shape[0], 1), torch.zeros(1), torch.zeros(filters, 1))
             self.register_buffer(f"cells_{size}", _cells(shape, size, settings), persistent=False)
         self.width = 2 * settings.filters * settings.grid**2
         self.register_buffer("mean", torch.zeros(self.width))
-        self.register_buffer(
-            "deviation", torch.full((self.width,), 1 - DEVIATION_FLOOR)
-        )  # divides by 1 until `fit_patches`
+        # Divides by 1 until `fit_patches`.
+        self.register_buffer("deviation", torch.full((self.width,), 1 - DEVIATION_FLOOR))
 
     def set_dictionary(self, size: int, weight: Tensor, bias: Tensor, directions: Tensor) -> None:
         """Take over the whitening (see `fold`) and the unit directions of one patch size."""
@@ -357,8 +350,8 @@ def _cells(shape: tuple[int, int, int], size: int, settings: PatchSettings) -> T
     rows, columns = ((side - size) // settings.stride + 1 for side in (height, width))
     if min(rows, columns) < settings.grid:
         raise ConfigError(
-            f"{rows}×{columns} patches of {size} pixels cannot fill a grid of {settings.grid}×{settings.grid} cells: "
-            "use a smaller grid, stride or patch size"
+            f"images of {height}×{width} pixels have too few patches of {size}×{size} for a grid of "
+            f"{settings.grid}×{settings.grid} cells: use a smaller grid, stride or patch size, or resize the images"
         )
     # The cells of adaptive pooling: a position belongs to those in whose mean it counts.
     down, across = (F.adaptive_avg_pool1d(torch.eye(side), settings.grid).T > 0 for side in (rows, columns))
