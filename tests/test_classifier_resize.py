@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from adagauss import IncrementalClassifier
 from adagauss.core.learn import Learner
-from adagauss.data.inputs import Array
+from adagauss.deploy.onnx import DeployedPredictor
 from adagauss.errors import ConfigError, DataError
 
 SETTINGS = {"backbone.options.filters": 20, "backbone.options.patches": 500}
@@ -112,13 +113,11 @@ def test_an_unknown_mode_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("mode", ["crop", "stretch", "pad"])
-def test_exported_programs_resize_like_the_classifier(mode: str, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
+def test_programs_for_export_resize_like_the_classifier(mode: str) -> None:
+    """Their translation into ONNX is tested in `deploy/test_onnx.py`."""
     images, labels = pictures(centre=True, number=8)
     learned = classifier(mode).fit(images, labels)
-    learned.export(tmp_path / "model.onnx")
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    pixels: Array = np.stack([np.asarray(image) for image in images])
-    probabilities = session.run(["probabilities"], {"pixels": pixels})[0]
+    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
+    probabilities, *_ = DeployedPredictor(learned.learner_)(pixels)
     order = [learned.learner_.classes.index(label) for label in learned.classes_]
     np.testing.assert_allclose(probabilities[:, order], learned.predict_proba(images), atol=5e-3)

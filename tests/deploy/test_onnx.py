@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -173,6 +173,29 @@ def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, in
     expected = fitted(Image.fromarray(picture), *size, mode).astype(int)
     ours = resized(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size, mode)[0].numpy()
     assert np.abs(ours - expected).max() <= 1
+
+
+class EveryMode(nn.Module):
+    """Images resized in every mode."""
+
+    height, width = 10, 20
+
+    def forward(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        levels = pixels.permute(0, 3, 1, 2).float()
+        return [resized(levels, self.height, self.width, mode) for mode in get_args(ResizeMode)]
+
+
+def test_resampling_in_onnxruntime_is_that_of_files(tmp_path: Path) -> None:
+    modes, module, path = get_args(ResizeMode), EveryMode(), tmp_path / "resized.onnx"
+    assert len(modes) == len(export.OUTPUTS)
+    export._program(cast(DeployedPredictor, module)).save(path)
+    session = onnxruntime.InferenceSession(str(path))
+    for shape in ((50, 70), (70, 50), (10, 20), (200, 3), (1, 1)):
+        pictures = RNG.integers(0, 256, (2, *shape, 3), dtype=np.uint8)
+        for mode, ours in zip(modes, session.run(None, {"pixels": pictures}), strict=True):
+            for picture, one in zip(pictures, ours, strict=True):
+                expected = fitted(Image.fromarray(picture), module.height, module.width, mode).astype(int)
+                assert np.abs(one - expected).max() <= 1, (mode, shape)
 
 
 def test_grey_is_that_of_files() -> None:
