@@ -11,9 +11,11 @@ import pytest
 from adagauss.analytic.batches import sum_shard
 from adagauss.core.learn import Learner
 from adagauss.data.decode import MAX_PIXELS_VARIABLE
+from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.shards import Shard, ShardError, find_shards, label_of_files
 from adagauss.errors import DataError
-from tests.shards.conftest import Digits, packed, png, samples
+from adagauss.methods import make_method
+from tests.shards.conftest import SETTINGS, Digits, packed, png, samples
 
 
 def _read(path: Path) -> tuple[list[tuple[str, Any]], dict[str, str]]:
@@ -99,6 +101,14 @@ def test_the_limit_of_pixels_holds_in_a_shard(
     part, bad = sum_shard(prepared, shard, skip_bad=True)
     assert part.images == 2
     assert list(bad) == ["x"]
+
+
+def test_encoded_images_get_the_size_of_a_learner_of_oblong_images(tmp_path: Path, digits: Digits) -> None:
+    pixels, labels = digits
+    learner = Learner(make_method("exact", settings=SETTINGS), (1, 8, 10), (0.3,), (0.4,))
+    learner.learn(LabelledImages.from_labels(ArrayImages(np.pad(pixels[:40], ((0, 0), (0, 0), (1, 1)))), labels[:40]))
+    (shard,) = find_shards([packed(tmp_path / "x.tar", samples(digits, range(5)))])
+    assert sum_shard(learner, shard)[0].images == 5
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class Registry(Generic[T]):
     def stored_name(self, name: str) -> str:
         """Return the name to store in a file: ``module:name`` if code outside this package has registered it.
 
-        Code of a script or notebook cannot be imported again, so its names stay as they are.
+        Code of a script or notebook cannot be imported again, so its names are stored unchanged.
         """
         module = self._entries[name][1] if name in self._entries else ""
         inside = module.partition(".")[0] in ("", "adagauss", "__main__")

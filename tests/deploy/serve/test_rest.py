@@ -36,6 +36,15 @@ def test_an_answer_is_that_of_the_classifier_itself(reader: TestClient, saved: P
     assert abs(found["red"] - here[0][1]) < 1e-6  # columns are sorted: green, red
 
 
+def test_pictures_get_the_size_of_a_classifier_of_oblong_images(serve: Serve, tmp_path: Path) -> None:
+    images = np.stack([pixels(colour, seed)[:8] for colour in ("red", "green") for seed in range(12)])
+    classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 20})
+    classifier.fit(images, ["red"] * 12 + ["green"] * 12).save(tmp_path / "oblong.safetensors")
+    client = serve(tmp_path / "oblong.safetensors")
+    assert client.get("/api/model").json()["picture_size"] == 12
+    assert labels(client, "green", "red") == ["green", "red"]
+
+
 def test_a_file_that_is_not_an_image_does_not_stop_the_others(reader: TestClient) -> None:
     files = [("pictures", ("a.txt", b"no picture")), ("pictures", ("b.png", png("red")))]
     first, second = reader.post("/api/predict", files=files).json()["predictions"]
