@@ -52,6 +52,13 @@ def test_a_file_that_is_not_an_image_does_not_stop_the_others(reader: TestClient
     assert second["label"] == "red"
 
 
+@pytest.mark.parametrize("route", ["predict", "teach"])
+def test_an_empty_body_is_refused(reader: TestClient, route: str) -> None:
+    answer = reader.post(f"/api/{route}", content=b"", headers={"Content-Type": "image/png"})
+    assert answer.status_code == 422
+    assert "no pictures" in answer.json()["detail"]
+
+
 def test_a_new_class_and_more_of_a_known_one_are_taught_together(client: TestClient) -> None:
     before = classes_of(client)
     job = ended(client, client.post("/api/teach", files=form(blue=8, red=3)))

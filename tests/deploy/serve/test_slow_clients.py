@@ -188,6 +188,13 @@ def test_a_form_without_closing_boundary_teaches_nothing(client: TestClient, cut
     assert client.get("/api/jobs").json() == []
 
 
+@pytest.mark.parametrize("headers", [b"a: b\r\n" * 10_000, b"a" * 50_000 + b": b\r\n", b"a: " + b"b" * 50_000])
+def test_headers_of_a_part_have_a_limit(client: TestClient, headers: bytes) -> None:
+    answer = client.post("/api/teach", content=b"--x\r\n" + headers, headers={"Content-Type": FORM.decode()})
+    assert answer.status_code == 400
+    assert "header" in answer.json()["detail"]
+
+
 def scans(count: int, side: int = 64, levels: int = 256) -> bytes:
     """A progressive JPEG of noise whose last scan is repeated."""
     file = io.BytesIO()

@@ -43,6 +43,7 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
     complete: deque[Field | File] = deque()
     ends: list[bool] = []
     counts: Counter[type] = Counter()
+    received = 0
     try:
         parser = FormParser(
             "multipart/form-data" if is_form else "application/octet-stream",
@@ -55,9 +56,10 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
         )
         async for chunk in request.stream():
             take(len(chunk))
+            received += len(chunk)
             if chunk:
                 parser.write(chunk)
-            else:  # the last one
+            elif is_form or received:  # the last chunk; an empty body has no picture
                 parser.finalize()
             while complete:
                 part = complete.popleft()
@@ -72,7 +74,7 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
                 yield part
     except FormParserError as error:
         raise ApiError(400, f"the form cannot be read: {error}") from None
-    if not ends:
+    if is_form and not ends:
         raise ApiError(400, "the form ends before its closing boundary: send it again")
 
 
