@@ -7,6 +7,7 @@ import warnings
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
+from typer import Context, Option
 
 from adagauss import __version__
 from adagauss.cli import experiments, models, output  # noqa: F401  # the first two add their commands
@@ -35,10 +36,10 @@ def _version(requested: bool) -> None:
     )
 )
 def global_options(
-    context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    context: Context,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
     """Options that come before a command."""

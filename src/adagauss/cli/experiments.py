@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Context, Option
 
 from adagauss.cli import options, output
 from adagauss.cli.options import Experiment, given_options, parse_numbers, parse_settings, read_options, section
@@ -46,30 +47,24 @@ NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
     "adagauss run --protocol cifar100-10 --devices 4",
 )
 def run(
-    context: typer.Context,
-    method: Annotated[
-        str, typer.Option("--method", "-m", help="Method by name; see `adagauss list methods`.")
-    ] = "adagauss",
+    context: Context,
+    method: Annotated[str, Option("--method", "-m", help="Method by name; see `adagauss list methods`.")] = "adagauss",
     dataset: options.DatasetName = "digits",
     tasks: options.Tasks = "5",
     protocol: options.ProtocolName = None,
     scale: options.ProtocolScale = None,
     preset: options.Preset = None,
     settings: options.Settings = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file of settings, nested or dotted.")
-    ] = None,
+    config: Annotated[Path | None, Option("--config", "-c", help="YAML file of settings, nested or dotted.")] = None,
     epochs: options.Epochs = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of all random choices; of the class order only if it is per-run.")
+        int, Option(min=0, help="Seed of all random choices; of the class order only if it is per-run.")
     ] = 0,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
+    out: Annotated[Path | None, Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Continue the run in the folder.")] = False,
     logger: options.LoggerName = None,
     device: options.Device = "auto",
-    devices: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work: one per GPU or group of cores.")
-    ] = 1,
+    devices: Annotated[int, Option(min=1, help="Processes that share the work: one per GPU or group of cores.")] = 1,
     data_root: options.DataRoot = Path("data"),
     quiet: options.Quiet = False,
 ) -> None:
@@ -123,7 +118,7 @@ def _run_in_process(
     runner.run(config, out, resume=resume, reporter=reporter, options=options, logger=logger, processes=processes)
 
 
-def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset]:
+def resolve_run(context: Context, reporter: Reporter) -> tuple[RunConfig, Dataset]:
     """The configuration given by the options, or that of the run folder if it is only resumed; and the dataset."""
     from adagauss.data.dataset import load_dataset
     from adagauss.distributed.launch import check_devices
@@ -157,8 +152,8 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     "adagauss compare -m adagauss,efc -P cifar100-10 --preset paper --first-tasks 3",
 )
 def compare(
-    context: typer.Context,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
+    context: Context,
+    methods: Annotated[str, Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
     seeds: options.Seeds = "0,1,2",
     dataset: options.DatasetName = "digits",
     tasks: options.Tasks = "5",
@@ -166,7 +161,7 @@ def compare(
     scale: options.ProtocolScale = None,
     recipe: Annotated[
         str,
-        typer.Option(
+        Option(
             help="own: each method's own epochs, rates and images; shared: the same; short: the same, for few epochs."
         ),
     ] = "own",
@@ -176,7 +171,7 @@ def compare(
     only_first: options.FirstTasks = None,
     jobs: options.Jobs = None,
     engine_name: options.EngineName = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
+    out: Annotated[Path, Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
     logger: options.LoggerName = None,
     device: options.Device = "auto",
     data_root: options.DataRoot = Path("data"),
@@ -240,24 +235,20 @@ AT_ONCE = 8
     "adagauss tune fecam --dataset digits --range classifier.pooled_shrinkage=0..1.0 --trials 40 --jobs 2",
 )
 def tune(
-    context: typer.Context,
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="Method by name; see `adagauss list methods`.")],
+    context: Context,
+    method: Annotated[str, Argument(metavar="METHOD", help="Method by name; see `adagauss list methods`.")],
     ranges: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--range",
             "-r",
             metavar="KEY=RANGE",
             help="Setting to search: LOW..HIGH, LOW..HIGH:log or A,B,C. Repeatable.",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option("--trials", "-n", min=1, help="Number of settings to try, in all.")] = 20,
-    first_tasks: Annotated[
-        int, typer.Option(min=1, help="Score on this many first tasks; later ones are not used.")
-    ] = 2,
-    held_out: Annotated[
-        float, typer.Option(help="Share of the training images that is held out for validation.")
-    ] = 0.2,
+    trials: Annotated[int, Option("--trials", "-n", min=1, help="Number of settings to try, in all.")] = 20,
+    first_tasks: Annotated[int, Option(min=1, help="Score on this many first tasks; later ones are not used.")] = 2,
+    held_out: Annotated[float, Option(help="Share of the training images that is held out for validation.")] = 0.2,
     dataset: options.DatasetName = "digits",
     tasks: options.Tasks = "5",
     protocol: options.ProtocolName = None,
@@ -265,10 +256,10 @@ def tune(
     preset: options.Preset = None,
     epochs: options.Epochs = None,
     settings: options.Settings = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of runs, draws and held-out images.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of runs, draws and held-out images.")] = 0,
     jobs: options.Jobs = None,
     engine_name: options.EngineName = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the search.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder of the search.")] = None,
     device: options.Device = "auto",
     data_root: options.DataRoot = Path("data"),
     quiet: options.Quiet = False,
@@ -328,7 +319,7 @@ RESCORED = ("memory", "drift", "classifier")
 def rescore(
     runs: options.RunFolders,
     parts_from: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Use memory, drift and classifier of this method.")
+        str | None, Option(metavar="METHOD", help="Use memory, drift and classifier of this method.")
     ] = None,
     settings: options.Settings = None,
     data_root: options.DataRoot = Path("data"),
@@ -383,10 +374,10 @@ def rescore(
 )
 def analyse(
     runs: options.RunFolders,
-    study: Annotated[str, typer.Option(metavar="NAMES", help="Figures by name, separated by commas, or all.")] = "all",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+    study: Annotated[str, Option(metavar="NAMES", help="Figures by name, separated by commas, or all.")] = "all",
+    out: Annotated[Path, Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
     style: Annotated[
-        str, typer.Option(help="paper: column width, PDF, caption in a file; talk: large text; or web.")
+        str, Option(help="paper: column width, PDF, caption in a file; talk: large text; or web.")
     ] = "web",
     data_root: options.DataRoot = Path("data"),
     quiet: options.Quiet = False,
@@ -442,10 +433,8 @@ def analyse(
 )
 def report(
     runs: options.RunFolders,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
-    study: Annotated[
-        str, typer.Option(metavar="NAMES", help="Figures (`adagauss list figures`), or all, or none.")
-    ] = "all",
+    out: Annotated[Path, Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    study: Annotated[str, Option(metavar="NAMES", help="Figures (`adagauss list figures`), or all, or none.")] = "all",
     quiet: options.Quiet = False,
 ) -> None:
     """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
@@ -477,28 +466,26 @@ def report(
     "adagauss reproduce table2 --scale paper --set backbone.weights=resnet18-f37072fd.pth",
 )
 def reproduce(
-    context: typer.Context,
+    context: Context,
     what: Annotated[
-        list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
+        list[str] | None, Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="paper: as in the paper, for a GPU; cpu: hours on two cores.")] = "cpu",
+    scale: Annotated[str, Option(help="paper: as in the paper, for a GPU; cpu: hours on two cores.")] = "cpu",
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds separated by commas, for every row; default: those of --scale.")
+        str | None, Option(help="Seeds separated by commas, for every row; default: those of --scale.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[Path, Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path("runs/reproduce"),
     show_list: Annotated[
-        bool, typer.Option("--list", "-l", help="List tables and figures with their finished and missing runs.")
+        bool, Option("--list", "-l", help="List tables and figures with their finished and missing runs.")
     ] = False,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
+        bool, Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
     ] = False,
     preset: options.Preset = None,
     settings: options.Settings = None,
     only_first: options.FirstTasks = None,
     page: Annotated[
-        Path | None, typer.Option(help="Also write a Markdown page on all claims, e.g. results/paper.md.")
+        Path | None, Option(help="Also write a Markdown page on all claims, e.g. results/paper.md.")
     ] = None,
     jobs: options.Jobs = None,
     engine_name: options.EngineName = None,
@@ -578,12 +565,12 @@ KINDS = ("methods", "protocols", "backbones", "datasets", "metrics", "figures")
 )
 def list_command(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="methods, protocols, backbones, datasets, metrics or figures.")
+        str, Argument(metavar="KIND", help="methods, protocols, backbones, datasets, metrics or figures.")
     ] = "methods",
-    name: Annotated[str | None, typer.Argument(help="Show one method: what it stores, and its settings.")] = None,
+    name: Annotated[str | None, Argument(help="Show one method: what it stores, and its settings.")] = None,
     preset: options.Preset = None,
     protocol: options.ProtocolName = None,
-    fetch: Annotated[str | None, typer.Option(metavar="DATASET", help="Download a dataset.")] = None,
+    fetch: Annotated[str | None, Option(metavar="DATASET", help="Download a dataset.")] = None,
     data_root: options.DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets, metrics or figures; show one method with its settings."""

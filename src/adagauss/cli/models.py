@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Context, Option
 
 from adagauss.cli import options, output
 from adagauss.cli.options import given_options, option_name, parse_settings
@@ -165,50 +166,47 @@ MOST_DAMAGED = 5
     "adagauss teach all.safetensors birds.safetensors garden.safetensors",
 )
 def teach(
-    context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
+    context: Context,
+    model: Annotated[Path, Argument(metavar="MODEL", help="Model file; created if missing.")],
     sources: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             metavar="SOURCE...",
             help="A folder with one folder of images per class; shards (.tar, .tar.gz, .tgz, .parquet, .npz, or "
             "folders of them); or model files to merge.",
         ),
     ],
     class_name: Annotated[
-        str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of the folder are of this class.")
+        str | None, Option("--class", "-c", metavar="NAME", help="All images of the folder are of this class.")
     ] = None,
-    nested: Annotated[
-        bool, typer.Option("--nested", help="Allow class folders that hold folders of images only.")
-    ] = False,
+    nested: Annotated[bool, Option("--nested", help="Allow class folders that hold folders of images only.")] = False,
     groups: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="REGEX",
             help="Images of a class with the same match in their paths show one object, e.g. '^[^/]+/' for a "
             "folder per object.",
         ),
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option("--method", "-m", help="Method of a new model; the default does not train the network."),
+        str | None, Option("--method", "-m", help="Method of a new model; the default does not train the network.")
     ] = None,
-    effort: Annotated[str, typer.Option(help="quick takes about half the time of good; replaces --method.")] = "good",
+    effort: Annotated[str, Option(help="quick takes about half the time of good; replaces --method.")] = "good",
     settings: options.Settings = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Images are resized to this size, in pixels.")] = None,
-    resize_mode: Annotated[str, typer.Option(help="Images of other proportions: auto, crop, stretch or pad.")] = "auto",
+    image_size: Annotated[int | None, Option(min=1, help="Images are resized to this size, in pixels.")] = None,
+    resize_mode: Annotated[str, Option(help="Images of other proportions: auto, crop, stretch or pad.")] = "auto",
     features_from: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Use the features of this model, so that both can be merged.")
+        Path | None, Option(metavar="MODEL", help="Use the features of this model, so that both can be merged.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Shards read at once, with one thread each.")
+        int | None, Option("--jobs", "-j", min=1, help="Shards read at once, with one thread each.")
     ] = None,
     device: options.Device = "auto",
     skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip images that cannot be decoded, and damaged shards.")
+        bool, Option("--skip-bad", help="Skip images that cannot be decoded, and damaged shards.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Teach folders that were taught before: each of their images counts again.")
+        bool, Option("--again", help="Teach folders that were taught before: each of their images counts again.")
     ] = False,
     no_backup: options.NoBackup = False,
     quiet: options.Quiet = False,
@@ -252,7 +250,7 @@ def _are_shards(sources: Sequence[Path]) -> bool:
     return path.suffix.lower() not in IMAGE_SUFFIXES
 
 
-def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
+def _teach_folder(context: Context, model: Path, folder: Path) -> None:
     from adagauss.core.learner_state import SOURCES, noted_sources
 
     class_name = context.params["class_name"]
@@ -283,7 +281,7 @@ def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
     say(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS")
 
 
-def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifier:
+def _open_or_create(context: Context, model: Path) -> IncrementalClassifier:
     """The model in the file, an empty one with the features of another, or a new one with the given options."""
     from adagauss.classifier import IncrementalClassifier, default_method
 
@@ -312,7 +310,7 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
     )
 
 
-def _refuse(context: typer.Context, names: set[str], message: str) -> None:
+def _refuse(context: Context, names: set[str], message: str) -> None:
     """Raise with this message if one of these options was given; the option replaces the braces."""
     if found := sorted(names & given_options(context)):
         raise ConfigError(message.format(option_name(context, found[0])))
@@ -367,7 +365,7 @@ def _images(classifier: IncrementalClassifier) -> Counter[object]:
     return Counter({one.label: one.images for one in classifier.summary()})
 
 
-def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) -> None:
+def _teach_shards(context: Context, model: Path, sources: Sequence[Path]) -> None:
     from adagauss.analytic.batches import sample_images, teach_shards
     from adagauss.data.shards import find_shards
 
@@ -396,7 +394,7 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
     report_saved(model, classifier)
 
 
-def _merge_models(context: typer.Context, target: Path, sources: Sequence[Path]) -> None:
+def _merge_models(context: Context, target: Path, sources: Sequence[Path]) -> None:
     """Merge models into one file: into an existing model, or two or more into a new one."""
     others = [path for path in sources if path.resolve() != target.resolve()]
     if not target.exists() and len(others) < 2:
@@ -428,20 +426,16 @@ AT_ONCE = 256
 )
 def predict(
     model: options.ReadableModel,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Images, or folders of images.")],
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of most likely classes to show.")] = 1,
+    paths: Annotated[list[Path], Argument(metavar="PATH...", help="Images, or folders of images.")],
+    top: Annotated[int, Option("--top", "-k", min=1, help="Number of most likely classes to show.")] = 1,
     unknown: Annotated[
         float | None,
-        typer.Option(
-            metavar="RATE", help="Label images of other classes unknown, at this false-positive rate, e.g. 0.05."
-        ),
+        Option(metavar="RATE", help="Label images of other classes unknown, at this false-positive rate, e.g. 0.05."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per image and line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object per image and line.")] = False,
     as_csv: Annotated[
         bool,
-        typer.Option(
-            "--csv", help="Comma-separated values, with a heading; ' precedes names that start with =, +, - or @."
-        ),
+        Option("--csv", help="Comma-separated values, with a heading; ' precedes names that start with =, +, - or @."),
     ] = False,
     skip_bad_images: options.SkipBadImages = False,
     quiet: options.Quiet = False,
@@ -482,7 +476,7 @@ MOST_CHANGES = 5
 )
 def info(
     model: options.ReadableModel,
-    settings: Annotated[bool, typer.Option("--settings", help="Show its settings and the layer of each.")] = False,
+    settings: Annotated[bool, Option("--settings", help="Show its settings and the layer of each.")] = False,
 ) -> None:
     """Show the classes of a model, its method, what it stores in bytes, and its changes."""
     classifier = open_model(model, quiet=True)
@@ -564,11 +558,11 @@ ON_SHEET = 24
 )
 def evaluate(
     model: options.ReadableModel,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="One folder of images per class.")],
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Draw the worst images and the confusion matrix there.")
+        Path | None, Option(metavar="FOLDER", help="Draw the worst images and the confusion matrix there.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All numbers as one JSON object.")] = False,
+    as_json: Annotated[bool, Option("--json", help="All numbers as one JSON object.")] = False,
     skip_bad_images: options.SkipBadImages = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -658,12 +652,12 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
 )
 def forget(
     model: options.ModelArgument,
-    classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Names of classes.")],
+    classes: Annotated[list[str], Argument(metavar="CLASS...", help="Names of classes.")],
     images: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Images of the class, to remove them exactly.")
+        Path | None, Option(metavar="FOLDER", help="Images of the class, to remove them exactly.")
     ] = None,
     skip_bad_images: options.SkipBadImages = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation.")] = False,
     no_backup: options.NoBackup = False,
 ) -> None:
     """Forget classes: they are never predicted again, and everything stored for one of them alone is removed.
@@ -703,9 +697,9 @@ def _stored_classes(model: Path) -> list[Any]:
 )
 def rename(
     model: options.ModelArgument,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A class.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
-    merge_classes: Annotated[bool, typer.Option("--merge", help="NEW is a class of the model: merge both.")] = False,
+    old: Annotated[str, Argument(metavar="OLD", help="A class.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
+    merge_classes: Annotated[bool, Option("--merge", help="NEW is a class of the model: merge both.")] = False,
 ) -> None:
     """Rename a class, or merge it into another."""
     known = _stored_classes(model)
@@ -763,7 +757,7 @@ def known_label(name: str, classes: list[Any]) -> Any:
 )
 def export(
     model: options.ReadableModel,
-    out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="File to write.")],
+    out: Annotated[Path, Argument(metavar="OUT.onnx", help="File to write.")],
 ) -> None:
     """Write a model as one ONNX file with the image preparation inside; it needs only onnxruntime to run."""
     if out.suffix != ".onnx":
@@ -778,14 +772,10 @@ def export(
     'adagauss serve birds.safetensors --host 0.0.0.0 --token "$(openssl rand -hex 16)"',
 )
 def serve(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. Non-loopback addresses require --token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    token: Annotated[
-        str | None, typer.Option(envvar="ADAGAUSS_TOKEN", help="Token that every request must send.")
-    ] = None,
+    model: Annotated[Path, Argument(metavar="MODEL", help="Model file; created if missing.")],
+    host: Annotated[str, Option(help="Address to listen on. Non-loopback addresses require --token.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    token: Annotated[str | None, Option(envvar="ADAGAUSS_TOKEN", help="Token that every request must send.")] = None,
 ) -> None:
     """Serve a page to teach and try a model, and the same by REST (extra: serve)."""
     check_no_folder(model)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer import Argument, Context, Option
 
 from adagauss.errors import ConfigError
 from adagauss.utils.progress import reporter_for
@@ -23,25 +24,24 @@ if TYPE_CHECKING:
     from adagauss.utils.runtime import RuntimeConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
-ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
+ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="File of a model.")]
+ReadableModel = Annotated[Path, Argument(metavar="MODEL", help="File of a model, or a run folder.")]
 RunFolders = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders or folders of them; seeds are averaged.")
+    list[Path], Argument(metavar="RUN...", help="Run folders or folders of them; seeds are averaged.")
 ]
-DataRoot = Annotated[Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.")]
+DataRoot = Annotated[Path, Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.")]
 DatasetName = Annotated[
     str,
-    typer.Option(
+    Option(
         "--dataset", "-d", help="Dataset by name (see `adagauss list datasets`), or a folder with one folder per class."
     ),
 ]
 Tasks = Annotated[
-    str,
-    typer.Option("--tasks", "-t", help="Number of tasks; or classes of each task (4,3,3) or of the first task (50+5)."),
+    str, Option("--tasks", "-t", help="Number of tasks; or classes of each task (4,3,3) or of the first task (50+5).")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         "-s",
         metavar="KEY=VALUE",
@@ -49,35 +49,33 @@ Settings = Annotated[
         "runtime.precision=bf16-mixed. Repeatable.",
     ),
 ]
-Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the methods that have it, e.g. paper.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task.")]
-Seeds = Annotated[str, typer.Option("--seeds", help="Seeds separated by commas.")]
+Preset = Annotated[str | None, Option("--preset", "-p", help="Preset of the methods that have it, e.g. paper.")]
+Epochs = Annotated[int | None, Option("--epochs", "-e", min=1, help="Epochs per task.")]
+Seeds = Annotated[str, Option("--seeds", help="Seeds separated by commas.")]
 ProtocolName = Annotated[
     str | None,
-    typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
+    Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
 ]
 ProtocolScale = Annotated[
     str | None,
-    typer.Option("--scale", help="paper; cpu: small network, few epochs; few: also 2 classes a task; fast: an hour."),
+    Option("--scale", help="paper; cpu: small network, few epochs; few: also 2 classes a task; fast: an hour."),
 ]
 FirstTasks = Annotated[
-    int | None, typer.Option("--first-tasks", min=1, help="Only this many first tasks, and their classes.")
+    int | None, Option("--first-tasks", min=1, help="Only this many first tasks, and their classes.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
+Device = Annotated[str, Option("--device", help="auto, cpu, cuda or cuda:1.")]
 SkipBadImages = Annotated[
-    bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
+    bool, Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
-NoBackup = Annotated[
-    bool, typer.Option("--no-backup", help="Keep no backup for `adagauss undo`, and delete the last one.")
-]
+NoBackup = Annotated[bool, Option("--no-backup", help="Keep no backup for `adagauss undo`, and delete the last one.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Runs at a time; without another engine, processes of one thread each."),
+    Option("--jobs", "-j", min=1, help="Runs at a time; without another engine, processes of one thread each."),
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--engine",
         metavar="NAME[=ADDRESS]",
         help="Where runs are computed: local, dask, ray or slurm, e.g. dask=tcp://host:8786, slurm=PARTITION.",
@@ -85,7 +83,7 @@ EngineName = Annotated[
 ]
 LoggerName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--logger", metavar="LOGGER", help="tensorboard: write its files into each run folder, in addition to log.csv."
     ),
 ]
@@ -116,12 +114,12 @@ def command(panel: str, *shown: str, name: str | None = None) -> Callable[[Comma
 # ----------------------------------------------------------------------------------------------- given options
 
 
-def given_options(context: typer.Context) -> set[str]:
+def given_options(context: Context) -> set[str]:
     """Parameters that were given on the command line."""
     return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
 
 
-def option_name(context: typer.Context, parameter: str) -> str:
+def option_name(context: Context, parameter: str) -> str:
     """The option of a parameter, e.g. ``--skip-bad``."""
     return next(one.opts[0] for one in context.command.params if one.name == parameter)
 
@@ -187,7 +185,7 @@ class Experiment:
     reporter: Reporter
 
     @classmethod
-    def of(cls, context: typer.Context) -> Experiment:
+    def of(cls, context: Context) -> Experiment:
         """Read the options of a command, and raise if two of them contradict each other."""
         from adagauss.core.config import plain
         from adagauss.data.stream import StreamConfig
@@ -239,7 +237,7 @@ class Experiment:
 
 @contextmanager
 def workers(
-    context: typer.Context, out: Path, data: ReadOptions, most: int | None = None, device: str = "auto"
+    context: Context, out: Path, data: ReadOptions, most: int | None = None, device: str = "auto"
 ) -> Iterator[Workers]:
     """Open the engine that ``--engine`` and ``--jobs`` choose; ``most`` runs at a time without ``--jobs``."""
     from adagauss.experiments.engines import open_executor
