@@ -150,3 +150,18 @@ def test_maps_of_mirrored_images_are_computed_once_for_a_task_if_they_fit(monkey
     expected = plain.state.state_dict()
     for name, value in cached.state.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)
+
+
+def test_maps_are_moved_by_whole_cells_in_training() -> None:
+    torch.manual_seed(0)
+    maps = torch.rand(2, 3, 4, 4)
+    still, moving = (
+        PatchResNet(PatchResNetSettings(filters=5, patch_size=4, shift=shift), (3, 14, 14)) for shift in (0, 1)
+    )
+    assert still.augmented(maps, torch.Generator()) is maps
+    padded = F.pad(maps, (1, 1, 1, 1))
+    expected = [padded[:, :, row : row + 4, column : column + 4] for row in range(3) for column in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    found = [moving.augmented(maps, generator) for _ in range(100)]
+    places = [[place for place, one in enumerate(expected) if torch.equal(one, moved)] for moved in found]
+    assert {place for (place,) in places} == set(range(9))

@@ -59,6 +59,13 @@ class Backbone(nn.Module):
         """
         return images
 
+    def augmented(self, maps: Tensor, generator: torch.Generator) -> Tensor:
+        """The output of `frozen`, randomly changed for a training step; by default unchanged.
+
+        It must draw the same numbers for any part of a batch: several processes have parts of one batch.
+        """
+        return maps
+
     def learned(self, maps: Tensor) -> Tensor:
         """The features from the output of `frozen`."""
         features: Tensor = self(maps)

@@ -114,8 +114,10 @@ class Step:
 
     @cached_property
     def maps(self) -> Tensor:
-        """The output of the frozen layers, which both networks share."""
-        return self.images if self.cached else self.now.network.extractor.frozen(self.images)
+        """The output of the frozen layers, augmented, which both networks share."""
+        extractor = self.now.network.extractor
+        maps = self.images if self.cached else extractor.frozen(self.images)
+        return extractor.trunk.augmented(maps, self.generator)
 
     @cached_property
     def features(self) -> Tensor:
