@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from adagauss.analysis.figures import against_efc, front, late_errors, share_over_fair
+from adagauss.analysis.figures import against_efc, confusion_figure, front, late_errors, share_over_fair
 from adagauss.analysis.measure import Quantity, measure
 from adagauss.analysis.plotting import (
     METHODS,
@@ -217,6 +218,13 @@ def test_without_images_figures_that_need_none_are_drawn(copied: RunFolder, tmp_
     assert "compares distillations" in missing
 
 
+def test_figures_that_do_not_need_a_damaged_network_are_drawn(copied: RunFolder, tmp_path: Path) -> None:
+    copied.checkpoint(1).write_bytes(copied.checkpoint(1).read_bytes()[:-100])
+    recency, ranks = analyse({"a": [Run.open(copied.path)]}, tmp_path / "out", names=["recency", "ranks"])
+    assert recency.missing is None
+    assert "truncated" in str(ranks.missing)
+
+
 def test_an_unfinished_run_is_drawn_with_a_note(unfinished: RunFolder, tmp_path: Path) -> None:
     found = analyse({"a": [Run.open(unfinished.path)]}, tmp_path / "out", names=["recency", "ranks", "shift"])
     assert "copied (1 of 3 tasks)" in found[0].note
@@ -276,6 +284,14 @@ def test_many_classes_with_any_names_can_be_drawn(name: str, classes: int, tmp_p
     assert (tmp_path / "figure.png").stat().st_size > 5000
     parsed = list(csv.DictReader(io.StringIO(comma_separated(drawing.rows))))
     assert len(parsed) == len(drawing.rows)
+
+
+def test_dollars_and_foreign_letters_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = confusion_figure([[3, 1], [2, 2]], ["a$b_{$", "鳥"], "a run of $\\frac$")
+        save_figure(figure, tmp_path / "names.png")
+    assert (tmp_path / "names.png").stat().st_size > 5000
 
 
 def test_the_recency_bias_is_counted() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from adagauss.experiments.grid import run_grid
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import run
-from tests.experiments.runs import quick_config
+from tests.experiments.runs import SMALL, STREAM, quick_config
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +23,12 @@ def adagauss_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finetune_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run of plain fine-tuning."""
     return run(quick_config("finetune"), tmp_path_factory.mktemp("finetune") / "run").path
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
+    """A small grid whose runs were made one after another in this process."""
+    return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1, settings=SMALL).results
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.run import Run
-from adagauss.utils.progress import Reporter
 
+STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 SMALL = {"backbone.name": "convnet", "backbone.features": 16}
 EPOCHS = {"representation.first.epochs": 2, "representation.later.epochs": 2}
 ADAPTER = {"drift.recipe.epochs": 2, "drift.samples": 200, "drift.views": 1}
@@ -30,13 +30,3 @@ def comparable(result: Run) -> dict[str, Any]:
 
 def metrics_of(path: Path) -> dict[str, Any]:
     return comparable(Run.open(path))
-
-
-class Listening(Reporter):
-    """Stores messages."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.heard.append(text)

@@ -8,21 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.experiments.config import make_config
 from adagauss.experiments.environment import COMMAND, command, environment
+from adagauss.experiments.grid import Messages
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
-from tests.experiments.runs import EPOCHS, SMALL, Listening, metrics_of, quick_config
+from tests.experiments.runs import metrics_of, quick_config
 
 CONFIG = quick_config("finetune")
 
@@ -70,30 +67,13 @@ def test_changed_data_are_refused_and_named(
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0)
-    for split, label, number in [(s, c, n) for s in ("train", "test") for c in "abc" for n in range(4)]:
-        file = tmp_path / "photos" / split / label / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(file)
-    stream = StreamConfig(dataset=f"folder:{tmp_path / 'photos'}", sizes=(2, 1), image_size=8)
-    config = make_config("finetune", stream, settings={**SMALL, **EPOCHS, "augmentation.resized_crop": False})
-    run(config, tmp_path / "run")
-    run(config, tmp_path / "run", resume=True)
-    shutil.copy(tmp_path / "photos/train/a/0.png", tmp_path / "photos/train/a/new.png")
-    with pytest.raises(CheckpointError, match="number and size of the training images"):
-        run(config, tmp_path / "run", resume=True)
-    (tmp_path / "photos/train/a/new.png").unlink()  # as the message says
-    run(config, tmp_path / "run", resume=True)
-
-
 @pytest.mark.parametrize("key", sorted(environment()))
 def test_every_difference_of_the_environment_is_reported(finished: Path, key: str) -> None:
     file = finished / "environment.json"
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: "something else"}))
-    reporter = Listening()
+    reporter = Messages()
     run(CONFIG, finished, resume=True, reporter=reporter)
-    (heard,) = reporter.heard
+    (heard,) = reporter.texts
     assert f"{'code' if key == 'source' else key} (something else, now " in heard
     assert "so its numbers may differ" in heard
 
@@ -102,9 +82,9 @@ def test_every_difference_of_the_environment_is_reported(finished: Path, key: st
 @pytest.mark.parametrize("name", ["environment.json", "data.json", "origins.json"])
 def test_a_damaged_file_next_to_the_results_is_reported(finished: Path, name: str, content: str) -> None:
     (finished / name).write_text(content, encoding="utf-8")
-    reporter = Listening()
+    reporter = Messages()
     run(CONFIG, finished, resume=True, reporter=reporter)
-    assert [f"{name} is missing or damaged" in heard for heard in reporter.heard] == [True] * (name != "origins.json")
+    assert [f"{name} is missing or damaged" in heard for heard in reporter.texts] == [True] * (name != "origins.json")
     assert metrics_of(finished)
     assert isinstance(RunFolder(finished).origins, dict)
 

@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
 from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import Workers, run_grid
 from adagauss.experiments.run import Run
-from tests.experiments.runs import SMALL
+from tests.experiments.runs import SMALL, STREAM
 
-STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    (result,) = run_grid("finetune", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1, settings=SMALL).results[
-        "finetune"
-    ]
-    return result
 
 
 SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
@@ -31,14 +21,14 @@ SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
 
 @pytest.mark.parametrize("engine", ["jobs", *SLOW])
 def test_an_engine_gives_the_numbers_of_this_process(
-    engine: str, alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, alone: dict[str, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # the default starves Ray's workers while other tests run
     if engine in LIBRARIES:
         pytest.importorskip(LIBRARIES[engine])
     with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=1) as executor:
         grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, settings=SMALL, workers=Workers(executor, 1))
-    assert grid.results["finetune"][0].matrix == alone.matrix
+    assert grid.results["finetune"][0].matrix == alone["finetune"][0].matrix
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import ConfigError
+from adagauss.experiments.grid import Messages
 from adagauss.experiments.logs import LOG, RunLog
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
-from tests.experiments.runs import Listening, quick_config
+from tests.experiments.runs import quick_config
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -72,10 +73,10 @@ def test_an_epoch_that_is_repeated_is_logged_once_and_a_line_that_was_cut_off_is
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path) -> None:
     (tmp_path / LOG).mkdir()
-    messages = Listening()
+    messages = Messages()
     with RunLog(RunFolder(tmp_path), reporter=messages) as log:
         log.epoch("task 1: training", 0, {"a": 1.0})
-    assert ["goes on without a log" in text for text in messages.heard] == [True]
+    assert ["goes on without a log" in text for text in messages.texts] == [True]
 
 
 def test_a_logger_that_is_not_installed_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods
 from adagauss.utils.runtime import RuntimeConfig
-from tests.experiments.runs import SMALL
+from tests.experiments.runs import SMALL, STREAM
 
 ALL_SCALES = [
     protocol(one.name, scale)
@@ -195,8 +195,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
 
 
 def _run_grid(out: Path) -> dict[str, list[Run]]:
-    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
-    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=2, settings=SMALL).results
+    return run_grid("joint,finetune,frozen", [0, 1], STREAM, out, epochs=2, settings=SMALL).results
 
 
 def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
@@ -298,12 +297,11 @@ def test_latex_has_one_row_per_method_and_a_pair_of_columns_per_benchmark() -> N
 
 def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:
     settings = {"representation.later.learning_rate": 1e30, "representation.later.clip_norm": None}
-    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
-    grid = run_grid("finetune,frozen", [0], stream, tmp_path, epochs=1, settings=settings)
+    grid = run_grid("finetune,frozen", [0], STREAM, tmp_path, epochs=1, settings=settings)
     assert list(grid.results) == ["frozen"]
     assert "lower the learning rate" in grid.failures["finetune"]
     with pytest.raises(NumericalError):
-        run_grid("finetune", [0], stream, tmp_path, epochs=1, settings=settings)
+        run_grid("finetune", [0], STREAM, tmp_path, epochs=1, settings=settings)
 
 
 @pytest.mark.parametrize("name", ["cifar100-10", "cub-10"])

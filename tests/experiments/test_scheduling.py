@@ -13,16 +13,13 @@ import pytest
 from rich.console import Console
 
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, Workers, run_grid, run_specs
 from adagauss.experiments.run import Run
 from adagauss.utils.progress import LineReporter
-from tests.experiments.runs import SMALL
-
-STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+from tests.experiments.runs import SMALL, STREAM
 
 
 class Here(Executor):
@@ -40,11 +37,6 @@ class Here(Executor):
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
     return load_dataset("digits")
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
-    return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1, settings=SMALL).results
 
 
 def make_specs(out: Path, *names: str) -> list[RunSpec]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, load_dataset
-from adagauss.data.images import Images, LabelledImages
+from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
@@ -97,8 +97,6 @@ def test_an_impossible_split_is_refused(
 def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
     one = digits.train.of_classes([3, 1])
     first = torch.cat([torch.nonzero(one.targets == target).flatten()[:count] for target, count in ((0, 1), (1, 9))])
-    from adagauss.data.images import Subset
-
     few = LabelledImages(Subset(one.images, first), one.targets[first], one.classes)
     config = make_config("frozen", StreamConfig(dataset="digits", tasks=1))
     with pytest.raises(DataError, match="class 3 has 1 training image"):
@@ -129,7 +127,7 @@ def test_an_invalid_range_is_an_error_message(text: str) -> None:
 
 
 class FakeRun:
-    """Runs whose accuracy is a function of the setting; each call is noted."""
+    """Runs whose accuracy is a function of the setting; each call is recorded."""
 
     def __init__(self, fails: float = 2.0, dies: int = 10**9) -> None:
         self.calls: list[str] = []

@@ -17,19 +17,7 @@ from torch import Tensor
 
 from adagauss.analysis import plotting as plot
 from adagauss.analysis.measure import BANKS, DISTANCES, EFC_UPDATE, OWN, TRACKED, UNMOVED, Quantity
-from adagauss.analysis.plotting import (
-    Drawing,
-    Groups,
-    Line,
-    Panel,
-    Row,
-    all_runs,
-    colour,
-    draw_curves,
-    lines_of,
-    panels,
-    shown,
-)
+from adagauss.analysis.plotting import Drawing, Line, Panel, Row, colour, draw_curves, lines_of, panels, shown
 from adagauss.analysis.studies import (
     DISTILLATIONS,
     NO_DISTILLATION,
@@ -41,7 +29,7 @@ from adagauss.analysis.studies import (
 from adagauss.core import linalg
 from adagauss.data.decode import decode_image
 from adagauss.experiments.paper import in_figures
-from adagauss.experiments.run import Numbers, Run
+from adagauss.experiments.run import Groups, Numbers, Run, all_runs
 from adagauss.methods import Method
 from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
@@ -570,10 +558,9 @@ def memory_curves(
         figure, grid = panels(len(chosen), len(drawn))
     rows: list[Row] = []
     for place, (label, runs) in enumerate(groups.items()):
-        found = [(memory, [values(run, memory) for run in runs]) for memory in memories]
         lines = [
-            Line(memory, runs, curves, index, {"group": label, "memory": memory})
-            for index, (memory, curves) in enumerate(found)
+            Line(memory, runs, [values(run, memory) for run in runs], index, {"group": label, "memory": memory})
+            for index, memory in enumerate(memories)
         ]
         rows += plot.curve_rows(chosen, lines)
         if label in drawn:

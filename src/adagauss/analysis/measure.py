@@ -28,7 +28,7 @@ from adagauss.core.learner_state import LearnerState
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import evenly_spaced
-from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError, UnsupportedError
+from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError
 from adagauss.experiments.environment import check_data
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import make_stream
@@ -108,7 +108,7 @@ def measure(run: Run, images: Images | None, needs: Iterable[Quantity], reporter
         found = stored_tables(run, quantity)
         try:
             tables.update(_measured(run, quantity, images, reporter) if found is None else found)
-        except (UnsupportedError, NumericalError) as error:
+        except AdagaussError as error:
             missing[quantity] = str(error)
     return run.with_tables(tables, missing)
 

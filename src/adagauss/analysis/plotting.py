@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from adagauss.errors import unknown_name
-from adagauss.experiments.run import Numbers, Run
+from adagauss.experiments.run import Groups, Numbers, Run
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import clipped
 
@@ -60,13 +60,6 @@ MOST_NUMBERS = 25
 
 Row = dict[str, str | float]
 """A number of a figure with what identifies it; the rows become a CSV file."""
-Groups = Mapping[str, Sequence[Run]]
-"""Runs of one configuration with several seeds, by a label that distinguishes configurations."""
-
-
-def all_runs(groups: Groups) -> list[Run]:
-    """The runs of all groups."""
-    return [run for members in groups.values() for run in members]
 
 
 class Drawing(NamedTuple):

@@ -19,22 +19,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from adagauss import __version__
-from adagauss.analysis.plotting import Groups, all_runs, colour, places
-from adagauss.analysis.studies import (
-    Drawn,
-    analyse,
-    differing,
-    find_study,
-    group_by_settings,
-    summary,
-)
+from adagauss.analysis.plotting import colour, places
+from adagauss.analysis.studies import Drawn, analyse, differing, find_study, group_by_settings, summary
 from adagauss.analysis.tables import Spread
 from adagauss.core.config import flatten, plain
 from adagauss.data.images import Label, evenly_spaced
-from adagauss.errors import AdagaussError, ConfigError
+from adagauss.errors import ConfigError
 from adagauss.experiments.environment import COMMAND, source_digest
 from adagauss.experiments.metrics import METRICS, mean
-from adagauss.experiments.run import Run, open_runs
+from adagauss.experiments.run import Groups, Run, all_runs, open_runs
 from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
 
@@ -44,6 +37,8 @@ LONGEST_COMMAND = 20_000
 MOST_TASKS = 30
 """Tasks up to which each has its own row and column; of more, evenly spaced ones are shown."""
 CONFUSED = 3
+CURVE = "accuracy"
+"""The study that every protocol of a report starts with."""
 LIMITS = {"cards": 6, "worst": 10, "classes": 2500}
 """Cards of methods, worst classes of a method, and rows of all tables of classes together."""
 
@@ -160,27 +155,20 @@ def write_report(
 
 def _part(groups: Groups, names: Sequence[str] | None, reporter: Reporter) -> dict[str, Any]:
     """A protocol with its figures: the curve, and the studies of these names, or all; None draws no study."""
-    drawn: list[Drawn] = []
-    error = ""
+    chosen = [CURVE] if names is None else [CURVE, *names] if names else []
     with TemporaryDirectory() as place:
-        (curve,) = analyse(groups, Path(place), names=["accuracy"])
-        try:
-            if names is not None:
-                drawn = analyse(groups, Path(place), names=names, reporter=reporter)
-        except AdagaussError as problem:
-            error = f"The figures could not be drawn: {problem}"
-        figures = [(find_study(one.name), one.note, inlined(one)) for one in drawn if one.missing is None]
-        return {
-            "groups": groups,
-            "runs": all_runs(groups),
-            "summary": summary(groups),
-            "tones": [colour(place) for place in places(groups)],
-            "curve": inlined(curve),
-            "has_studies": names is not None,
-            "figures": [figure for figure in figures if figure[0].name != curve.name],
-            "missing": [(one.title, one.missing) for one in drawn if one.missing is not None],
-            "error": error,
-        }
+        drawn = analyse(groups, Path(place), names=chosen, reporter=reporter)
+        pictures = {one.name: inlined(one) for one in drawn if one.missing is None}
+    return {
+        "groups": groups,
+        "runs": all_runs(groups),
+        "summary": summary(groups),
+        "tones": [colour(place) for place in places(groups)],
+        "curve": pictures.pop(CURVE),
+        "has_studies": names is not None,
+        "figures": [(find_study(one.name), one.note, pictures[one.name]) for one in drawn if one.name in pictures],
+        "missing": [(one.title, one.missing) for one in drawn if one.missing is not None],
+    }
 
 
 def inlined(drawn: Drawn) -> Markup:

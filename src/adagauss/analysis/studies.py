@@ -11,14 +11,14 @@ from typing import Any
 from matplotlib import rcParams
 
 from adagauss.analysis.measure import Images, Quantity, measure
-from adagauss.analysis.plotting import Drawing, Groups, all_runs, save_figure, use_style
+from adagauss.analysis.plotting import Drawing, save_figure, use_style
 from adagauss.analysis.tables import comma_separated
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.paper import BEYOND, items
 from adagauss.experiments.protocols import PROTOCOLS
-from adagauss.experiments.run import Run
+from adagauss.experiments.run import Groups, Run, all_runs
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars
 from adagauss.utils.registry import Registry

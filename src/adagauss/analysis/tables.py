@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
-from adagauss.experiments.run import Results
+from adagauss.experiments.run import Groups
 from adagauss.utils.files import write_atomically
 
 Rows = Sequence[Mapping[str, object]]
@@ -163,7 +163,7 @@ PER_IMAGE = tuple(metric for metric in METRICS if metric.name.endswith("_pooled"
 """Also compared if tasks are unequal: the published code of most methods weights test images equally."""
 
 
-def comparison_rows(results: Results) -> list[dict[str, str]]:
+def comparison_rows(results: Groups) -> list[dict[str, str]]:
     """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
     best = COMPARED[0].name
@@ -188,7 +188,7 @@ def comparison_rows(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def comparison_caption(results: Results, *notes: str) -> str:
+def comparison_caption(results: Groups, *notes: str) -> str:
     """What a comparison table shows, and in which columns lower is better."""
     low = ", ".join(metric.title for metric in COMPARED if metric.better == "lower")
     return "; ".join([next(iter(results.values()))[0].protocol, *notes, f"lower is better: {low}"])

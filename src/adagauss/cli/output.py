@@ -20,7 +20,7 @@ from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.core.predictor import Prediction
-    from adagauss.experiments.run import Results
+    from adagauss.experiments.run import Groups
 
 NOTHING_CHANGED = "nothing was changed"
 EXIT_CODE = 130
@@ -204,7 +204,7 @@ MEANING = (
 )
 
 
-def show_results(results: Results) -> None:
+def show_results(results: Groups) -> None:
     """Print the metrics of all methods, next to the paper's of the same protocol; of one method, also each task."""
     from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, PER_IMAGE, comparison_rows
     from adagauss.data.images import evenly_spaced

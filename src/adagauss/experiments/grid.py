@@ -98,8 +98,8 @@ def attempt(spec: RunSpec, options: ReadOptions, reporter: Reporter) -> Outcome:
         return Outcome(failure=WorkerError(f"{found}; {spec.folder / TRACEBACK} shows where"))
 
 
-class _Messages(Reporter):
-    """Collects the messages of a worker."""
+class Messages(Reporter):
+    """Collects messages."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -119,7 +119,7 @@ def work(spec: RunSpec, out: Path, options: ReadOptions) -> Outcome:
                 "that all of them share under one path"
             )
         )
-    reporter = _Messages()
+    reporter = Messages()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         outcome = attempt(spec, replace(options, reporter=SILENT), reporter)

@@ -33,7 +33,7 @@ from adagauss.analysis.tables import Spread, markdown, write_tables
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, flatten, plain, resolve
 from adagauss.data.dataset import dataset_info
-from adagauss.errors import AdagaussError, CheckpointError, ConfigError
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.grid import RunSpec, Workers, read_dataset, recipe_of, run_specs
 from adagauss.experiments.metrics import METRICS, mean
@@ -229,46 +229,44 @@ def plan(items: Iterable[Item], config: ReproductionConfig) -> list[ItemResults]
         for row in item.rows:
             if benchmark.only and row.label not in benchmark.only:
                 continue
-            configured = _configured(row, benchmark.protocol, config)
+            try:
+                configured, digest = _configured(row, benchmark.protocol, config)
+            except AdagaussError as error:
+                planned += [PlannedRow(row, seed, Problem("unavailable", str(error))) for seed in seeds]
+                continue
             for seed in seeds:
-                if isinstance(configured, Problem):
-                    planned.append(PlannedRow(row, seed, configured))
-                    continue
-                made = configured[0].model_copy(update={"seed": seed})
+                made = configured.model_copy(update={"seed": seed})
                 run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
-                rescored = config.out / "rescored" / f"{run.name}-{configured[1]}.json"
+                rescored = config.out / "rescored" / f"{run.name}-{digest}.json"
                 planned.append(PlannedRow(row, seed, run, rescored if row.rescore is not None else None))
         found.append(ItemResults(item, benchmark, config, planned))
     return found
 
 
-def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str] | Problem:
-    """The configuration of a row and a digest of its changed parts, or why it cannot be run here."""
+def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str]:
+    """The configuration of a row and a digest of its changed parts; an error if it cannot be run here."""
     protocol = config.protocol(protocol_name)
     dataset = dataset_info(protocol.stream.dataset)
     if not dataset.present(config.workers.options.root):
-        return Problem("unavailable", f"{dataset.title} is not in {config.workers.options.root / dataset.folder}")
+        raise DataError(f"{dataset.title} is not in {config.workers.options.root / dataset.folder}")
     known = flatten(plain(make_method(row.method))).keys()
     settings = {**row.settings, **{key: value for key, value in config.settings.items() if key in known}}
     if not protocol.needs_weights or "backbone.name" in row.settings:
         settings.pop("backbone.weights", None)  # the file is for the networks that protocols start from
-    try:
-        made = make_config(
-            row.method,
-            protocol.stream,
-            preset=config.preset if config.preset in method_info(row.method).presets else None,
-            settings=settings,
-            recipe=recipe_of(row.method, config.scale.recipe),
-            runtime=config.runtime,
-            protocol=protocol,
-        )
-        protocol.check_weights(made.method)
-        changed = changed_method(made.method, row)
-    except AdagaussError as error:
-        return Problem("unavailable", str(error))
+    made = make_config(
+        row.method,
+        protocol.stream,
+        preset=config.preset if config.preset in method_info(row.method).presets else None,
+        settings=settings,
+        recipe=recipe_of(row.method, config.scale.recipe),
+        runtime=config.runtime,
+        protocol=protocol,
+    )
+    protocol.check_weights(made.method)
+    changed = changed_method(made.method, row)
     backbone = backbone_info(made.method.backbone.name)
     if not backbone.available:
-        return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
+        raise ConfigError(f"backbone {backbone.name} needs the package {backbone.modules[0]}")
     parts = {role: plain(getattr(changed, role)) for role in RESCORED}
     return made, hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 

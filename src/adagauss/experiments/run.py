@@ -487,8 +487,13 @@ class Run(RunFolder):
         }
 
 
-Results = Mapping[str, Sequence[Run]]
-"""Runs of several seeds by method."""
+Groups = Mapping[str, Sequence[Run]]
+"""Runs of one configuration with several seeds, by a label that distinguishes configurations."""
+
+
+def all_runs(groups: Groups) -> list[Run]:
+    """The runs of all groups."""
+    return [run for members in groups.values() for run in members]
 
 
 def open_runs(
