@@ -222,7 +222,7 @@ def test_figures_that_do_not_need_a_damaged_network_are_drawn(copied: RunFolder,
     copied.checkpoint(1).write_bytes(copied.checkpoint(1).read_bytes()[:-100])
     recency, ranks = analyse({"a": [Run.open(copied.path)]}, tmp_path / "out", names=["recency", "ranks"])
     assert recency.missing is None
-    assert "truncated" in str(ranks.missing)
+    assert "is damaged" in str(ranks.missing)
 
 
 def test_an_unfinished_run_is_drawn_with_a_note(unfinished: RunFolder, tmp_path: Path) -> None:

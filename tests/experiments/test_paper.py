@@ -90,7 +90,8 @@ def test_a_reproduction_can_change_settings_class_order_preset_and_the_number_of
     assert (adagauss.stream.sizes, adagauss.stream.class_order) == ((2, 2, 2), 7)
     assert (adagauss.preset, plain(adagauss.method)["drift"]["views"]) == ("paper", 3)
     assert lwf.preset != "paper", "a preset applies to the methods that have it"
-    assert config.changes == ["changed: stream.class_order=7, drift.views=3, preset=paper, first tasks=3"]
+    command = "adagauss reproduce table1 --scale cpu --seeds 0 --preset paper --first-tasks 3"
+    assert config.command(found.item) == f"{command} --set stream.class_order=7 --set drift.views=3"
 
 
 def test_only_memory_drift_and_classifier_are_rescored() -> None:

@@ -105,8 +105,8 @@ def measure(run: Run, images: Images | None, needs: Iterable[Quantity], reporter
     tables: Tables = {}
     missing: dict[str, str] = {}
     for quantity in sorted(set(needs), key=list(Quantity).index):
-        found = stored_tables(run, quantity)
         try:
+            found = stored_tables(run, quantity)
             tables.update(_measured(run, quantity, images, reporter) if found is None else found)
         except AdagaussError as error:
             missing[quantity] = str(error)

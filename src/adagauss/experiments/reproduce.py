@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import re
+import shlex
 import shutil
 import statistics
 from collections import Counter
@@ -42,7 +43,7 @@ from adagauss.experiments.protocols import Protocol, first_tasks
 from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method, make_method, method_info
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import read_text, write_atomically
+from adagauss.utils.files import as_yaml, read_text, write_atomically
 from adagauss.utils.runtime import RuntimeConfig
 
 TITLES = {metric.name: metric.title for metric in METRICS} | {
@@ -91,13 +92,14 @@ class ReproductionConfig:
         stream = found.stream.with_changes(**self.stream)
         return replace(found, stream=first_tasks(stream, self.first_tasks) if self.first_tasks else stream)
 
-    @property
-    def changes(self) -> list[str]:
-        """How this reproduction differs from the scale, for captions."""
-        found = {f"stream.{key}": value for key, value in self.stream.items()} | dict(self.settings)
-        found |= {"preset": self.preset} if self.preset else {}
-        found |= {"first tasks": self.first_tasks} if self.first_tasks else {}
-        return [f"changed: {', '.join(f'{key}={value}' for key, value in found.items())}"] if found else []
+    def command(self, item: Item) -> str:
+        """The command that reproduces an item with this configuration, for captions."""
+        given: dict[str, object] = {"scale": self.scale.name, "seeds": ",".join(map(str, self.seeds or ()))}
+        given |= {"preset": self.preset, "first-tasks": self.first_tasks}
+        changed = {f"stream.{key}": value for key, value in self.stream.items()} | dict(self.settings)
+        words = [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
+        words += [word for key, value in changed.items() for word in ("--set", f"{key}={as_yaml(value)}")]
+        return shlex.join(["adagauss", "reproduce", item.name, *words])
 
     def folder(self, item: Item) -> Path:
         """Folder of the tables and figures of an item."""
@@ -574,13 +576,12 @@ def reproduce(items: Sequence[Item], config: ReproductionConfig, *, run: bool = 
     with config.workers.reporter.progress("tables and figures", len(items)) as advance:
         for item in items:
             found = [one for one in planned if one.item is item]
-            command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
+            command = config.command(item)
             files, notes = [], []
             if rows := table_rows(found):
                 codes = "; ".join(dict.fromkeys(one.code for one in found))
                 deviation = item.deviations.get(config.scale.size, "").rstrip(".")
-                facts = [item.title, config.scale.note, deviation, *config.changes, codes, command]
-                caption = "; ".join(filter(None, facts))
+                caption = "; ".join(filter(None, [item.title, config.scale.note, deviation, codes, command]))
                 files = write_tables(config.folder(item), rows, caption)
             for one in found:
                 drawn, missing = _draw(one, config, command)
