@@ -535,11 +535,12 @@ def mahalanobis(groups: Groups) -> Drawing:
 
     axis = "task", BY_TASK
     chosen = [
-        Panel("published", "squared distance, Σ shrunk by 3\nand normalised (the paper's)", *axis, log=True),
+        Panel("published", "squared distance,\nΣ as in the paper", *axis, log=True),
         Panel("plain", "squared distance,\nΣ as memorised", *axis, log=True),
         Panel("logit", "logit of a linear head trained\non samples of the Gaussians", *axis),
     ]
-    return draw_curves(chosen, lines_of(groups, by_task), f"{RANK_NOTE}, and over all test images")
+    note = f"{RANK_NOTE}, and over all test images; Σ as in the paper: shrunk by 3 and normalised"
+    return draw_curves(chosen, lines_of(groups, by_task), note)
 
 
 def memory_curves(

@@ -261,7 +261,7 @@ def draw_panels(axes: Sequence[Axes], chosen: Sequence[Panel], lines: Sequence[L
             one.plot(x, middle, color=look, marker=dot, label=shown(line.label))
             if np.isfinite(deviation).any():
                 one.fill_between(x, low, high, color=look, alpha=0.15, linewidth=0)
-        one.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        one.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         one.set(xlabel=panel.xlabel or panel.axis, ylabel=typeset(panel.ylabel))
         seen = [values[panel.quantity] for line in lines for values in line.values]
         if not any((values > 0 if panel.log else np.isfinite(values)).any() for values in seen):
