@@ -25,6 +25,7 @@ from adagauss.experiments.reproduce import (
     plan,
 )
 from adagauss.experiments.run import ORIGINS, Run, RunFolder
+from adagauss.utils.runtime import RuntimeConfig
 
 
 def config_at(scale: str) -> ReproductionConfig:
@@ -82,6 +83,7 @@ def test_a_reproduction_can_change_settings_class_order_preset_and_the_number_of
 ) -> None:
     monkeypatch.setattr(DatasetInfo, "present", lambda self, root: True)
     changes: dict[str, Any] = {"settings": {"drift.views": 3}, "stream": {"class_order": 7}, "preset": "paper"}
+    changes["runtime"] = RuntimeConfig(precision="bf16-mixed")
     config = ReproductionConfig(SCALES["cpu"], Path("nowhere"), seeds=(0,), first_tasks=3, **changes)
     (found,) = (one for one in plan(find_items(["table1"]), config) if one.benchmark.protocol == "cifar100-10")
     configs = {one.row.label: one.run.config for one in found.planned if isinstance(one.run, RunSpec)}
@@ -91,7 +93,8 @@ def test_a_reproduction_can_change_settings_class_order_preset_and_the_number_of
     assert (adagauss.preset, plain(adagauss.method)["drift"]["views"]) == ("paper", 3)
     assert lwf.preset != "paper", "a preset applies to the methods that have it"
     command = "adagauss reproduce table1 --scale cpu --seeds 0 --preset paper --first-tasks 3"
-    assert config.command(found.item) == f"{command} --set stream.class_order=7 --set drift.views=3"
+    changed = ("stream.class_order=7", "drift.views=3", "runtime.precision=bf16-mixed")
+    assert config.command(found.item) == " --set ".join([command, *changed])
 
 
 def test_only_memory_drift_and_classifier_are_rescored() -> None:

@@ -96,7 +96,9 @@ class ReproductionConfig:
         """The command that reproduces an item with this configuration, for captions."""
         given: dict[str, object] = {"scale": self.scale.name, "seeds": ",".join(map(str, self.seeds or ()))}
         given |= {"preset": self.preset, "first-tasks": self.first_tasks}
+        runtime = self.runtime.model_dump(mode="json", exclude_defaults=True)
         changed = {f"stream.{key}": value for key, value in self.stream.items()} | dict(self.settings)
+        changed |= {f"runtime.{key}": value for key, value in runtime.items()}
         words = [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
         words += [word for key, value in changed.items() for word in ("--set", f"{key}={as_yaml(value)}")]
         return shlex.join(["adagauss", "reproduce", item.name, *words])
