@@ -100,10 +100,8 @@ class AffineMap(MappedDrift):
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new = now.pairs(self.views)
         affine = affine_ridge(old, new, self.ridge)
-        extra: Tensor | float = 0.0
-        if self.residual_covariance:
-            extra = self.residual_covariance * sample_covariance(new.double() - affine(old))
-        return self.adapted(memory, memory.transport_affine(affine, extra))
+        residuals = sample_covariance(new.double() - affine(old))
+        return self.adapted(memory, memory.transport_affine(affine, self.residual_covariance * residuals))
 
 
 POOR = 0.5

@@ -63,15 +63,11 @@ class MeanMemory(Memory):
     """The mean of each class, from the features of its training images."""
 
     kind = "means"
-
+    provides: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     flips: bool = False
     """Compute statistics over the images and their mirror images (the published code)."""
     augmented: bool = False
     """Compute statistics over one augmented copy of the images instead of the plain images (EFC)."""
-
-    @property
-    def provides(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         return self.joined(bank, self.estimate(bank, now))
@@ -91,7 +87,7 @@ class GaussianMemory(MeanMemory):
     """One Gaussian per class, from the features of its training images."""
 
     kind = "gaussians"
-
+    provides: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.COVARIANCES})
     covariance: Literal["full", "diagonal"] = "full"
     """Of each class: the full matrix or its diagonal."""
     shrinkage: NonNegativeFloat = 0.0
@@ -112,10 +108,6 @@ class GaussianMemory(MeanMemory):
     @property
     def requires(self) -> frozenset[Requirement]:
         return frozenset({Requirement.NON_NEGATIVE} if self.tukey is not None else ())
-
-    @property
-    def provides(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.COVARIANCES})
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         return ClassGaussians(size, self.covariance, device)
