@@ -86,7 +86,7 @@ class Requirement(Enum):
     )
     NEW_CLASSES = (
         "one trained output for each class, and a class that comes again would get a second one",
-        "forget the class and teach it again with all its images",
+        "use a method that predicts from class statistics, such as analytic or adagauss+",
     )
     LINEAR_HEAD = ("linear outputs", "set representation.head=linear")
     FEATURE_MATRIX = (

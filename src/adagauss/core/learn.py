@@ -16,7 +16,7 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary
 from adagauss.core.class_edits import ClassEdits
-from adagauss.core.config import plain
+from adagauss.core.config import Requirement, plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, add_tasks, check_labels, check_size
 from adagauss.core.linalg import by_rows
@@ -244,8 +244,7 @@ class Learner(ClassEdits):
         if again and (reason := self.method.why_no_known_classes):
             raise UnsupportedError(
                 f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}"
-                ". Forget the class and teach it again with all its images, or use a method that predicts from class "
-                "statistics, such as analytic or adagauss+"
+                f". Forget the class and teach it again with all its images, or {Requirement.NEW_CLASSES.value[1]}"
             )
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
