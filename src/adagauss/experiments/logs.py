@@ -9,9 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
-
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from typing import TYPE_CHECKING, Any, Self
 
 from adagauss.errors import CheckpointError, unknown_name
 from adagauss.experiments.metrics import Evaluation, mean
@@ -19,6 +17,9 @@ from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
+
+if TYPE_CHECKING:
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOG, TENSORBOARD = "log.csv", "tensorboard"
 COLUMNS = ("what", "task", "epoch", "step", "name", "value")
@@ -80,6 +81,8 @@ class RunLog:
             except CheckpointError as error:  # the results do not depend on it
                 self._reporter.message(f"{error} The run goes on without a log.")
         if self._also is not None:
+            from lightning_fabric.loggers.tensorboard import TensorBoardLogger  # it imports torch's compiler
+
             folder = self._path.parent / TENSORBOARD
             is_new = not folder.exists()
             self._tensorboard = TensorBoardLogger(folder.parent, name="", version=TENSORBOARD, flush_secs=1)
