@@ -35,14 +35,19 @@ def pipe() -> tuple[Connection, Connection]:
     return ends
 
 
+def preload() -> None:
+    """Have the processes forked from one that has imported the library."""
+    if FORKSERVER:
+        PROCESSES.set_forkserver_preload(PRELOADED)
+
+
 def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     """A process that does this work and nothing else; it ends with the tests at the latest.
 
     Importing torch takes longer than most of what is killed. So the children are forked, where the system can, from
     one process that has imported it and computed nothing yet: each is as new as one that was started by itself.
     """
-    if FORKSERVER:
-        PROCESSES.set_forkserver_preload(PRELOADED)
+    preload()
     process: BaseProcess = PROCESSES.Process(target=work, args=given, daemon=True)
     process.start()
     return process

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from adagauss.core import task
+from adagauss.distributed import launch as launching
 from adagauss.distributed.launch import launch
 from adagauss.errors import ProcessError
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
+from tests.faults.budget import TORTURE
+from tests.processes import FORKSERVER, preload
 
 TOLERANCE = 1e-3
 """Largest difference relative to the largest number of a tensor. Float32 rounds at 1e-7; training multiplies it."""
@@ -56,6 +59,9 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "FEATURE_BATCH", task.FEATURE_BATCH)  # restored afterwards
+    if FORKSERVER and TORTURE == 1:  # spawned processes import torch, which takes longer than all that they learn
+        monkeypatch.setattr(launching, "START_METHOD", "forkserver")
+        preload()
     two, one, config = tmp_path / "two", tmp_path / "one", run_config()
     for folder in (two, one):
         folder.mkdir()

@@ -12,12 +12,12 @@ DEADLINE = 120.0
 """Seconds after which a test gives up."""
 
 
-def hold(folder: str, parent: int = 0) -> None:
-    """Hold a lock until this process is ended; with ``parent``, as a process of distributed training does."""
+def hold(folder: str, distributed: bool = False) -> None:
+    """Hold a lock until this process is ended; with ``distributed``, as a process of distributed training does."""
     with FileLock(f"{folder}/lock"):
         (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
-        if parent:
-            from adagauss.distributed.launch import _end_with
+        if distributed:
+            from adagauss.distributed.launch import _end_with_parent
 
-            _end_with(parent)
+            _end_with_parent()
         time.sleep(2 * DEADLINE)

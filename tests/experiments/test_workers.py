@@ -60,7 +60,7 @@ def test_one_that_is_killed_does_not_break_the_others(two: WorkerProcesses, tmp_
 
 
 WORKER = "WorkerProcesses(1).submit(hold, {folder!r}).result()"
-LEARNER = "get_context('spawn').Process(target=hold, args=({folder!r}, os.getpid())).start()"
+LEARNER = "get_context('spawn').Process(target=hold, args=({folder!r}, True)).start()"
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")

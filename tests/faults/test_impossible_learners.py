@@ -135,6 +135,10 @@ def tenfold(tensor: Tensor) -> Tensor:
     return 10 * tensor
 
 
+def many(tensor: Tensor) -> Tensor:
+    return torch.full_like(tensor, 2**50)
+
+
 def endless(tensor: Tensor) -> Tensor:
     return torch.full_like(tensor, 2**63 - 1)
 
@@ -148,7 +152,8 @@ def huge(tensor: Tensor) -> Tensor:
     [
         ("adagauss", "memory.counts", zeroed, "count below 1"),
         ("adagauss", "memory.counts", negated, "count below 1"),
-        ("adagauss", "memory.counts", endless, "above 2^48"),
+        ("adagauss", "memory.counts", many, "above 2^48"),
+        ("adagauss", "memory.counts", endless, "at most 9.01e+15 is possible"),
         ("adagauss", "memory.packed", negated, "is not positive semi-definite"),
         ("adagauss", "network.extractor.trunk.bn1.running_var", negated, "variances below zero"),
         ("exact", "network.extractor.trunk.features.deviation", negated, "variances below zero"),

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from joblib import cpu_count  # type: ignore[import-untyped]
@@ -34,8 +34,8 @@ Work = Callable[..., object]
 
 GRACE = 2.0
 """Seconds that a process waits after losing another, so that the other is reported as the cause."""
-BETWEEN_LOOKS = 1.0
-"""Seconds between checks whether the parent process is alive."""
+START_METHOD: Literal["spawn", "forkserver"] = "spawn"
+"""How processes start; CUDA needs spawn."""
 LOST = ("gloo", "connection", "timed out", "timeout", "nccl", "socket")
 """Words in torch's errors about a lost process."""
 STOPPED = "all have stopped; saved files are complete"
@@ -100,7 +100,7 @@ def _fabric(devices: int, config: RuntimeConfig) -> Fabric:
     settings: dict[str, Any] = {buffers: False}
     device = Runtime(config).device
     strategy = DDPStrategy(
-        start_method="spawn",
+        start_method=START_METHOD,
         cluster_environment=LightningEnvironment(),  # inside a Slurm job as well
         find_unused_parameters=True,  # terms come and go between epochs, and their parameters with them
         **settings,
@@ -114,10 +114,9 @@ class _Part:
 
     def __init__(self, work: Work, folder: Path, arguments: tuple[Any, ...]) -> None:
         self.work, self.folder, self.arguments = work, folder, arguments
-        self.parent = os.getpid()
 
     def __call__(self, fabric: Fabric) -> None:
-        threading.Thread(target=_end_with, args=(self.parent,), name="parent", daemon=True).start()
+        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
         # Torch's warning about a convolution with a single input channel, whose memory orders are all one.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         try:
@@ -131,10 +130,11 @@ class _Part:
             sys.exit(2)
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent() -> None:
     """Exit after the parent process: torch's own signal for that is lost where SIGINT is ignored."""
-    while os.getppid() == parent:
-        time.sleep(BETWEEN_LOOKS)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 

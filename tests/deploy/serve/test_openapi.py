@@ -50,7 +50,7 @@ def test_generated_requests_get_documented_responses(document: Any, mode: str) -
     statuses: dict[str, set[int]] = {}
     for operation in operations:
 
-        @settings(budget(300), suppress_health_check=list(HealthCheck))
+        @settings(budget(160), suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
         def check(case: Any) -> None:
             # Class names and pictures have limits that the document states only in its descriptions.
