@@ -50,7 +50,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("benchmarks/size.py", ".*", "the list itself"),
     ("docs/architecture.md", "banned words", "the table of `make size`"),
     ("src/adagauss/analytic/classifier.py", '"judges"', "purpose of a seed"),
-    ("src/adagauss/core/version_0_2.yaml", "classifier.judged", "name of a setting of 0.2.0"),
+    ("src/adagauss/core/old_names.yaml", "classifier.judged", "name of a setting of 0.2.0"),
     ("src/adagauss/analytic/selection.py", "surprise", "name of a buffer in saved files"),
     ("src/adagauss/core/calibration.py", '"asked"|"surprise"', "purpose of a seed; name of a buffer of 0.2.0"),
     ("src/adagauss/deploy/serve/server.py", "asked: ", "field of a stored job"),

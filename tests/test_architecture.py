@@ -19,7 +19,7 @@ LAYERS = [
     ["backbones"],
     ["core.train"],
     ["core.task"],
-    ["core.groups"],
+    ["core.near_duplicates"],
     ["core.calibration"],
     ["core.predictor"],
     ["parts", "classifiers", "sums"],

@@ -24,8 +24,8 @@ from adagauss.analytic.moments import (
 )
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.analytic.selection import ModelSelection, Rule, Standardizer
-from adagauss.core.groups import rows_by_size
 from adagauss.core.linalg import oas_shrinkage
+from adagauss.core.near_duplicates import rows_by_size
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 WIDTH, CLASSES = 7, 4

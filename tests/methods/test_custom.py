@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.cli import app
-from adagauss.core.config import Part, plain, version_0_2
+from adagauss.core.config import Part, old_names, plain
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, method_info
 from adagauss.methods.base import _METHODS, MODULES, methods
@@ -85,7 +85,7 @@ def test_making_a_method_imports_its_module_only() -> None:
 
 
 def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
-    names = version_0_2()
+    names = old_names()
     for old, new in names["methods"].items():
         assert method_info(old) is method_info(new)
     for name in names["removed"]["method"]:

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer, Sample
 from adagauss.analytic.moments import MomentSums
-from adagauss.core.groups import near_duplicates, sketched
 from adagauss.core.learn import Learner, same_features_warning
 from adagauss.core.learner_state import LearnerState, add_tasks
+from adagauss.core.near_duplicates import near_duplicates, sketched
 from adagauss.core.state import as_state
 from adagauss.core.task import ClassEdit
 from adagauss.data.decode import Pixels, as_picture, decode_image

@@ -23,7 +23,7 @@ from adagauss.backbones import Network
 from adagauss.core.calibration import Fitted, HeldOutScores, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.groups import group_sizes, near_duplicates, sketched, whole_groups
+from adagauss.core.near_duplicates import group_sizes, near_duplicates, sketched, whole_groups
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches
 from adagauss.data.images import Label

@@ -14,7 +14,7 @@ from torch import Tensor
 from adagauss.analytic.moments import Linear, MomentSums, in_row_space, row_space, unit_deviation
 from adagauss.analytic.rules import LDA, Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
-from adagauss.core.groups import group_sizes, rows_by_size
+from adagauss.core.near_duplicates import group_sizes, rows_by_size
 from adagauss.core.state import SharedState
 from adagauss.errors import ConfigError, DataError, NumericalError
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, backbone_info
-from adagauss.core.config import Config, current_settings, version_0_2
+from adagauss.core.config import Config, current_settings, old_names
 from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import Norm, batch_norms
 from adagauss.errors import ConfigError
@@ -64,7 +64,7 @@ class BackboneConfig(Config):
         name = data.get("name", cls.model_fields["name"].default)
         if not isinstance(name, str):
             return data
-        info, given = backbone_info(version_0_2()["backbones"].get(name, name)), data.get("options")
+        info, given = backbone_info(old_names()["backbones"].get(name, name)), data.get("options")
         if info.options is None and given is not None:
             raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
         if info.options is not None and not isinstance(given, info.options):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.groups import near_duplicates, sketched, whole_groups
+from adagauss.core.near_duplicates import near_duplicates, sketched, whole_groups
 from adagauss.core.state import ClassMap, Scorer, State, as_state, column_indices
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 @cache
-def version_0_2() -> dict[str, Any]:
+def old_names() -> dict[str, Any]:
     """Names of version 0.2.0 and their present ones, and what replaces the features that were removed since."""
-    path = resources.files("adagauss.core").joinpath("version_0_2.yaml")
+    path = resources.files("adagauss.core").joinpath("old_names.yaml")
     names: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return names
 
 
 def refuse_removed(sort: str, name: str) -> None:
     """Raise if version 0.3 removed this; the error says what takes its place."""
-    if (instead := version_0_2()["removed"][sort].get(name)) is not None:
+    if (instead := old_names()["removed"][sort].get(name)) is not None:
         raise ConfigError(f"the {sort} {name!r} was removed in version 0.3: {instead}")
 
 
@@ -49,7 +49,7 @@ def current_key(key: str) -> str:
     >>> current_key("classifier.tied"), current_key("classifier.log_det")
     ('classifier.pooled_shrinkage', 'classifier.log_det')
     """
-    renamed: dict[str, str] = version_0_2()["settings"]
+    renamed: dict[str, str] = old_names()["settings"]
     for old, new in renamed.items():
         if key == old or key.startswith(f"{old}."):
             return new + key[len(old) :]
@@ -63,7 +63,7 @@ def current_settings(settings: Mapping[str, Any], role: str = "", kind: str = ""
     {'min_steps': 5}
     """
     prefix = f"{role}." if role else ""
-    removed_settings, current = version_0_2()["removed_settings"], {}
+    removed_settings, current = old_names()["removed_settings"], {}
     for name, value in settings.items():
         removed = f"{prefix}{kind}.{name}" if kind else f"{prefix}{name}"
         if removed not in removed_settings:
@@ -173,7 +173,7 @@ class Part(Config):
         fields = dict(spec)
         if (kind := fields.pop(KIND, None)) is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
-        kind = version_0_2()["kinds"].get(f"{role}.{kind}", kind)
+        kind = old_names()["kinds"].get(f"{role}.{kind}", kind)
         return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     @property

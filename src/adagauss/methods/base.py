@@ -19,10 +19,10 @@ from adagauss.core.config import (
     Resolved,
     check_requirements,
     import_parts,
+    old_names,
     part_of,
     refuse_removed,
     resolve,
-    version_0_2,
 )
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import Trait, dataset_info
@@ -187,7 +187,7 @@ def method_info(name: str) -> MethodInfo:
     """
     refuse_removed("method", name)
     import_custom([name])
-    return _METHODS.find_custom(version_0_2()["methods"].get(name, name))
+    return _METHODS.find_custom(old_names()["methods"].get(name, name))
 
 
 def stored_method_name(name: str) -> str:

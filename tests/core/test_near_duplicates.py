@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adagauss import IncrementalClassifier
 from adagauss.core.calibration import holdout_mask
-from adagauss.core.groups import near_duplicates, rows_by_size, sketched, whole_groups
+from adagauss.core.near_duplicates import near_duplicates, rows_by_size, sketched, whole_groups
 from adagauss.data.images import ArrayImages
 from adagauss.data.inputs import Array, NamedImages
 from adagauss.errors import DataError
