@@ -125,6 +125,8 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--device", "cuda:7"], "device=cpu"),
         (["run", "--set", "stream.class_order=icral"], "did you mean 'icarl'"),
         (["run", "--tasks", "five"], "--tasks takes numbers"),
+        (["run", "--scale", "cpu"], "name it with --protocol"),
+        (["compare", "--seeds", "0,-1"], "--seeds takes numbers"),
         (["run", "--protocol", "cifar100-10", "--set", "stream.classes=4"], "give only one"),
         (["run", "--set", "backbone.train_blocks=last:99"], "use all, or fewer"),
         (["predict", "nowhere", "x.png"], "there is no model nowhere"),

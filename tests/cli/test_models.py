@@ -272,6 +272,8 @@ def test_two_programs_do_not_overwrite_each_other(
         (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robin", "owl"], "--merge"),
         (["teach", "birds.safetensors", "nowhere.safetensors"], "no model nowhere"),
+        (["teach", "birds.safetensors", "seen/owl", "--class", " "], "a name that is not empty"),
+        (["teach", "birds.safetensors", "unseen", "--device", "gpu"], "device"),
         (["export", "birds.safetensors", "birds.txt"], "end in .onnx"),
     ],
 )

@@ -42,7 +42,9 @@ HISTORY = "history"
 # ------------------------------------------------------------------------------------------- open, change, save
 
 
-def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> IncrementalClassifier:
+def open_model(
+    path: Path, *, skip_bad: bool = False, device: str = "auto", quiet: bool = False
+) -> IncrementalClassifier:
     """Load the classifier in a file, or the newest one of a run folder."""
     check_model(path)
     from adagauss.classifier import IncrementalClassifier  # torch takes seconds to import: check the path first
@@ -51,7 +53,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
         from adagauss.experiments.run import RunFolder
 
         path = RunFolder(path).last_checkpoint()
-    model = IncrementalClassifier.load(path)
+    model = IncrementalClassifier.load(path, device)
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 
@@ -217,6 +219,8 @@ def teach(
     unchanged. Shards are read once, with constant memory. A stopped command has taught the finished shards: the same
     command teaches the others, each once. `adagauss undo` restores the version of MODEL from before the command.
     """
+    if class_name is not None and not class_name.strip():
+        raise DataError("--class takes a name that is not empty")
     if features_from is not None:
         check_model(features_from)
     if model.is_file():
@@ -286,7 +290,7 @@ def _open_or_create(context: Context, model: Path) -> IncrementalClassifier:
     from adagauss.classifier import IncrementalClassifier, default_method
 
     given = context.params
-    reading = {"skip_bad": given["skip_bad_images"], "quiet": given["quiet"]}
+    reading = {"skip_bad": given["skip_bad_images"], "device": given["device"], "quiet": given["quiet"]}
     if model.exists():
         _refuse(
             context,

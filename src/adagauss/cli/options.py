@@ -147,9 +147,12 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
 def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
     """``"0,1,2"`` as numbers."""
     try:
-        return [int(number) for number in text.split(",")]
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
-        raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}") from None
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}")
+    return numbers
 
 
 def settings_file(path: Path | None) -> dict[str, Any]:
@@ -196,6 +199,8 @@ class Experiment:
         settings = {**settings_file(given.get("config")), **parse_settings(given["settings"])}
         changes, runtime = section(settings, "stream"), section(settings, "runtime")
         chosen = protocol(given["protocol"], given["scale"]) if given["protocol"] else None
+        if given["scale"] and chosen is None:
+            raise ConfigError("--scale changes the settings of a protocol: name it with --protocol")
         if chosen is None:
             tasks = {"dataset": dataset_name(given["dataset"]), **task_settings(given["tasks"])}
             stream = StreamConfig.of({**tasks, **changes}, where="stream.")
