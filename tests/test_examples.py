@@ -32,7 +32,7 @@ def unchanged() -> Iterator[None]:
 
 
 def test_digits_two_at_a_time(tmp_path: Path) -> None:
-    accuracies = main_of("digits_two_at_a_time")(str(tmp_path / "digits.png"), epochs=2)
+    accuracies = main_of("digits_two_at_a_time")(str(tmp_path / "digits.png"), epochs=1)
     assert {method: len(course) for method, course in accuracies.items()} == {"adagauss": 5, "finetune": 5}
     assert (tmp_path / "digits.png").stat().st_size > 1000
 

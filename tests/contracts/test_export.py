@@ -8,6 +8,7 @@ import torch
 from adagauss.core.learn import Learner
 from adagauss.methods import methods
 from tests.contracts.toy import taught, toy_images
+from tests.faults.budget import some
 
 
 def check_export(learner: Learner) -> None:
@@ -19,7 +20,10 @@ def check_export(learner: Learner) -> None:
         torch.testing.assert_close(exported(images[:number]), predictor(images[:number]))
 
 
-@pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "analytic"])
+ANALYTIC = [name for name, info in methods().items() if info.family == "analytic"]
+
+
+@pytest.mark.parametrize("name", some(ANALYTIC, 2))  # one extractor, and two in one
 def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str) -> None:
     learner = taught(name, 2, None, **{"backbone.mirror": True})
     check_export(learner)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from adagauss.utils.runtime import (
 )
 from tests.contracts.toy import quick_method, scores, toy_tasks
 from tests.faults.budget import TORTURE
+from tests.processes import printed
 
 
 def learned(tasks: int = 2, **settings: object) -> Learner:
@@ -138,16 +138,16 @@ def test_limits_of_control_groups_count_as_available_memory(
     assert available_memory(system_of(tmp_path, files)) == expected
 
 
+def print_memory_within(limit: int, root: Path) -> None:
+    """Print the available memory of a process that may use so many addresses."""
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    sys.stdout.write(str(available_memory(root)))
+
+
 def test_a_limit_of_address_space_counts_as_available_memory(tmp_path: Path) -> None:
-    code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))\n"
-        "from adagauss.utils.runtime import available_memory\n"
-        f"from pathlib import Path; print(available_memory(Path({str(tmp_path)!r})))"
-    )
     pages = 2**36 // resource.getpagesize() - 1000
     system_of(tmp_path, {"proc/meminfo": f"MemAvailable: {2**40} kB\n", "proc/self/statm": f"{pages} 5 5\n"})
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(found.stdout) == 1000 * resource.getpagesize()
+    assert int(printed(print_memory_within, 2**36, tmp_path)) == 1000 * resource.getpagesize()
 
 
 def test_memory_that_is_not_reported_is_unknown(tmp_path: Path) -> None:
