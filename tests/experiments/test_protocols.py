@@ -256,7 +256,6 @@ def test_a_new_metric_is_one_entry(
     grid: tuple[Path, dict[str, list[Run]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
-    monkeypatch.setattr(tables, "COMPARED", (*tables.COMPARED, tasks))
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
     out, results = grid
     evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]

@@ -26,7 +26,7 @@ from adagauss.core.config import flatten, plain
 from adagauss.data.images import Label, evenly_spaced
 from adagauss.errors import ConfigError
 from adagauss.experiments.environment import COMMAND, source_digest
-from adagauss.experiments.metrics import METRICS, mean
+from adagauss.experiments.metrics import METRICS, mean, metrics
 from adagauss.experiments.run import Groups, Run, all_runs, open_runs
 from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
@@ -144,7 +144,7 @@ def write_report(
         parts=parts,
         skipped=skipped,
         version=__version__,
-        metrics=METRICS,
+        metrics=metrics(),
         source=source_digest(),
         limits=LIMITS,
     )

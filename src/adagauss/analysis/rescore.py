@@ -50,8 +50,9 @@ def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[tupl
         previous = before.network.frozen_copy() if before else None
         states = before.term_states if before else {}
         classes = tuple(before.classes) if before else ()
+        drift = before.states.get("drift") if before else None
         train = stream[index].train
-        now = CurrentTask(index, train, state.network, previous, method.augmentation, runtime, states, classes)
+        now = CurrentTask(index, train, state.network, previous, method.augmentation, runtime, states, classes, drift)
         yield state, now
         before = state
 

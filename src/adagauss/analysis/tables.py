@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import statistics
 from collections import Counter
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.metrics import METRICS, Metric, metrics
 from adagauss.experiments.paper import published
 from adagauss.experiments.run import Groups
 from adagauss.utils.files import write_atomically
@@ -90,7 +91,7 @@ def _latex_column(key: tuple[str, str], text: str, lines: Iterable[Mapping[tuple
     """A cell, marked if it is the best or the second of its column."""
     mean, _, deviation = text.partition(" ± ")
     cell = _latex_text(mean)
-    better = next((metric.better for metric in METRICS if metric.title == key[1]), None)
+    better = next((metric.better for metric in metrics() if metric.title == key[1]), None)
     if better is not None and (value := _number(text)) is not None:
         values = {number for line in lines if (number := _number(line.get(key, ""))) is not None}
         ranked = sorted(values, reverse=better == "higher")
@@ -101,9 +102,10 @@ def _latex_column(key: tuple[str, str], text: str, lines: Iterable[Mapping[tuple
 
 def _number(text: str) -> float | None:
     try:
-        return float(text.partition(" ± ")[0])
+        number = float(text.partition(" ± ")[0])
     except ValueError:
         return None
+    return None if math.isnan(number) else number
 
 
 def comma_separated(rows: Rows, caption: str = "") -> str:
@@ -158,17 +160,22 @@ def _latex_text(text: str) -> str:
 
 PAPER_COLUMN = "paper A_last / A_inc"
 OTHER_PROTOCOL = "other protocol"
-COMPARED = tuple(metric for metric in METRICS if metric.compared)
-PER_IMAGE = tuple(metric for metric in METRICS if metric.name.endswith("_pooled"))
-"""Also compared if tasks are unequal: the published code of most methods weights test images equally."""
+
+
+def compared_metrics(unequal: bool = False) -> list[Metric]:
+    """The metrics of comparisons.
+
+    If tasks are unequal, also those per image: the published code of most methods weights test images equally.
+    """
+    return [one for one in metrics() if one.compared or (unequal and one.name.endswith("_pooled"))]
 
 
 def comparison_rows(results: Groups) -> list[dict[str, str]]:
     """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
-    best = COMPARED[0].name
+    best = METRICS[0].name
     unequal = len(set(next(iter(results.values()))[0].sizes)) > 1
-    compared = (*COMPARED, *PER_IMAGE) if unequal else COMPARED
+    compared = compared_metrics(unequal)
     for name in sorted(results, key=lambda name: -statistics.fmean(run.metrics[best] for run in results[name])):
         runs = results[name]
         cost, paper = runs[0].cost, published(runs[0])
@@ -190,5 +197,5 @@ def comparison_rows(results: Groups) -> list[dict[str, str]]:
 
 def comparison_caption(results: Groups, *notes: str) -> str:
     """What a comparison table shows, and in which columns lower is better."""
-    low = ", ".join(metric.title for metric in COMPARED if metric.better == "lower")
+    low = ", ".join(metric.title for metric in compared_metrics() if metric.better == "lower")
     return "; ".join([next(iter(results.values()))[0].protocol, *notes, f"lower is better: {low}"])

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
-from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, backbone_info
+from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, backbone_info, stored_backbone_name
 from adagauss.core.config import Config, current_settings, old_names
 from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import Norm, batch_norms
@@ -64,12 +64,13 @@ class BackboneConfig(Config):
         name = data.get("name", cls.model_fields["name"].default)
         if not isinstance(name, str):
             return data
-        info, given = backbone_info(old_names()["backbones"].get(name, name)), data.get("options")
+        name = old_names()["backbones"].get(name, name)
+        info, given = backbone_info(name), data.get("options")
         if info.options is None and given is not None:
             raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
         if info.options is not None and not isinstance(given, info.options):
             given = info.options.of(given or {}, "backbone.options.")
-        return {**data, "name": info.name, "options": given}
+        return {**data, "name": stored_backbone_name(name), "options": given}
 
     @field_validator("weights")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from adagauss.core.config import Config
+from adagauss.core.config import TIMM, Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.utils.registry import Registry
@@ -146,12 +146,11 @@ def backbones() -> dict[str, BackboneInfo]:
     return _BACKBONES.all()
 
 
-TIMM = "timm:"
-"""Start of the names of timm's models."""
-
-
 def backbone_info(name: str) -> BackboneInfo:
-    """One backbone; an unknown name raises with the nearest known one."""
+    """One backbone; an unknown name raises with the nearest known one.
+
+    ``module:name`` is a backbone of another module, which must be imported.
+    """
     if name.startswith(TIMM):
         from adagauss.backbones.external import timm_model
 
@@ -161,6 +160,11 @@ def backbone_info(name: str) -> BackboneInfo:
         return BackboneInfo(
             name, "a model of timm by its name (extra: timm)", build, False, True, ("timm", "torchvision")
         )
-    if name not in _BACKBONES:
+    if ":" not in name and name not in _BACKBONES:
         raise unknown_name("backbone", name, [*backbones(), f"{TIMM}NAME"])
     return _BACKBONES.find(name)
+
+
+def stored_backbone_name(name: str) -> str:
+    """The name of a backbone as files store it, with the module if it is not of this package."""
+    return _BACKBONES.stored_name(backbone_info(name).name)

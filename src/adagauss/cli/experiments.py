@@ -598,7 +598,7 @@ def _listing(kind: str, data_root: Path) -> tuple[Sequence[str], Sequence[Sequen
     from adagauss.backbones import backbones
     from adagauss.backbones.registry import backbone_info
     from adagauss.data.dataset import datasets
-    from adagauss.experiments.metrics import METRICS
+    from adagauss.experiments.metrics import metrics
     from adagauss.experiments.protocols import PROTOCOLS, protocol
     from adagauss.methods import methods
 
@@ -630,7 +630,7 @@ def _listing(kind: str, data_root: Path) -> tuple[Sequence[str], Sequence[Sequen
                 rows.append((one.name, "-" if one.takes_path else present, one.classes or "any", about))
             return ("dataset", "present", "classes", "images, folder and licence"), rows
         case "metrics":
-            return ("metric", "title", "better"), [(one.name, one.title, one.better) for one in METRICS]
+            return ("metric", "title", "better"), [(one.name, one.title, one.better) for one in metrics()]
     rows += [(study.name, "images" if study.needs_images else "", study.title) for study in studies().values()]
     return ("figure", "needs", "shows"), rows
 

@@ -279,9 +279,9 @@ def task_settings(text: str) -> dict[str, Any]:
 
 def dataset_name(given: str) -> str:
     """The name of a dataset; a path of a folder stands for ``folder:PATH``, unless a dataset has this name."""
-    from adagauss.data.dataset import datasets
+    from adagauss.data.dataset import is_dataset
 
-    if given.partition(":")[0] in datasets():
+    if is_dataset(given) or ".py:" in given:
         return given
     path = Path(given).expanduser()
     looks_like_path = path.name != given or path.is_dir()

@@ -206,7 +206,7 @@ MEANING = (
 
 def show_results(results: Groups) -> None:
     """Print the metrics of all methods, next to the paper's of the same protocol; of one method, also each task."""
-    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, PER_IMAGE, comparison_rows
+    from adagauss.analysis.tables import OTHER_PROTOCOL, PAPER_COLUMN, compared_metrics, comparison_rows
     from adagauss.data.images import evenly_spaced
 
     run, rows = next(iter(results.values()))[0], comparison_rows(results)
@@ -218,7 +218,7 @@ def show_results(results: Groups) -> None:
             shares = (run.curve[task], matrix[task][task], matrix[-1][task])
             tasks.append((task + 1, sizes[task], *(f"{100 * share:.1f}" for share in shares)))
         say(f"{run.title}; accuracy after each task, %", *table(heads, tasks, right=range(5)), "")
-    titles = [metric.title for metric in (*COMPARED, *PER_IMAGE) if metric.title in rows[0]]
+    titles = [metric.title for metric in compared_metrics(unequal=True) if metric.title in rows[0]]
     shown = ["method", "runs", *titles, "training, min"]  # the files have more columns
     if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
         shown.insert(-1, PAPER_COLUMN)

@@ -105,6 +105,8 @@ class Requirement(Enum):
 
 
 KIND = "kind"
+TIMM = "timm:"
+"""Start of the names of backbones that are models of timm."""
 
 
 class Config(BaseModel):
@@ -174,7 +176,7 @@ class Part(Config):
         if (kind := fields.pop(KIND, None)) is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
         kind = old_names()["kinds"].get(f"{role}.{kind}", kind)
-        return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -211,8 +213,10 @@ def plain(config: BaseModel) -> dict[str, Any]:
 
 
 def import_parts(data: Mapping[str, Any]) -> None:
-    """Import the modules of the custom parts that stored or given settings name (``kind: module:name``)."""
-    import_custom(value for key, value in flatten(data).items() if key.rpartition(".")[2] == KIND)
+    """Import the modules of the custom parts and backbone that stored or given settings name (``module:name``)."""
+    named = {key: value for key, value in flatten(data).items() if key.rpartition(".")[2] == KIND}
+    backbone = flatten(data).get("backbone.name")
+    import_custom([*named.values(), None if str(backbone).startswith(TIMM) else backbone])
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:

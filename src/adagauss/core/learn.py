@@ -127,6 +127,9 @@ def learn_task(
         for name, term in method.representation.terms.items() if report.history else ():
             states[TERMS + name] = term.finish(now, memory, before.term_states.get(name))
 
+    with report.clock("drift"):
+        states["drift"] = method.drift.finish(now, memory)
+
     kept = {name: state for name, state in states.items() if state is not None}
     tasks = (*before.tasks, tuple(data.classes))
     if len(network.head.blocks) <= len(before.network.head.blocks):  # the outputs of a task belong to its record
@@ -167,8 +170,17 @@ def _current_task(method: Method, before: LearnerState, data: LabelledImages, ru
     frozen = bool(before.tasks) and not later and not method.classifier.changes_network
     network = before.network if frozen else copy.deepcopy(before.network)
     previous = before.network.frozen_copy() if before.tasks and later else None
-    known = tuple(before.classes)
-    return CurrentTask(index, data, network, previous, method.augmentation, runtime, before.term_states, known)
+    return CurrentTask(
+        index,
+        data,
+        network,
+        previous,
+        method.augmentation,
+        runtime,
+        before.term_states,
+        tuple(before.classes),
+        before.states.get("drift"),
+    )
 
 
 class Learner(ClassEdits):

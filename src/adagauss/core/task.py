@@ -114,6 +114,8 @@ class CurrentTask:
     """The states of the loss terms after the last task by name, which other parts may read."""
     known: tuple[Label, ...] = ()
     """Classes known before the task, in the order of the score columns."""
+    drift_state: State | None = None
+    """The state of the drift compensation after the last task."""
     whole: CurrentTask | None = None
     """The task that this is a part of, made of its images ``rows``."""
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))

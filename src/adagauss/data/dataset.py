@@ -11,7 +11,7 @@ from typing import Any
 from adagauss.data.images import CACHE_BYTES, LabelledImages
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import Reporter
-from adagauss.utils.registry import Registry
+from adagauss.utils.registry import Registry, import_custom
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -124,31 +124,46 @@ def datasets() -> dict[str, DatasetInfo]:
     return _DATASETS.all()
 
 
+def is_dataset(name: str) -> bool:
+    """Whether this is the name of a dataset, with or without a path."""
+    return name.partition(":")[0] in _DATASETS
+
+
 def dataset_info(name: str) -> DatasetInfo:
     """Return a registered dataset; the error for an unknown name suggests the nearest one.
+
+    ``module:name`` or ``file.py:name`` is a dataset of another module, which is imported.
 
     >>> dataset_info("folder:/my/birds").folder
     '/my/birds'
     """
     prefix, path = _split_path(name)
+    if path is None:
+        import_custom([prefix])
     info = _DATASETS.find(prefix)
     return info if path is None else replace(info, name=f"{prefix}:{path}", folder=str(path))
 
 
-def absolute_name(name: str) -> str:
-    """Make the path of ``folder:PATH`` absolute, so that the name is valid from every working directory."""
+def stored_dataset_name(name: str) -> str:
+    """The name of a dataset as files store it: valid in every working directory.
+
+    The path of ``folder:PATH`` is absolute, and a dataset that is not of this package is named with its module.
+    """
     prefix, path = _split_path(name)
-    return name if path is None else f"{prefix}:{path}"
+    if path is not None:
+        return f"{prefix}:{path}"
+    import_custom([name])
+    return _DATASETS.stored_name(name.rpartition(":")[2])
 
 
 def short_name(name: str) -> str:
-    """Return the name for titles and folders; for ``folder:PATH`` it is the folder's name.
+    """Return the name for titles and folders: the folder of ``folder:PATH``, the dataset of ``module:dataset``.
 
     >>> short_name("folder:/home/me/birds"), short_name("digits")
     ('birds', 'digits')
     """
     path = _split_path(name)[1]
-    return name if path is None else path.name or str(path)
+    return name.rpartition(":")[2] if path is None else path.name or str(path)
 
 
 def _split_path(name: str) -> tuple[str, Path | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from adagauss.core.config import Config
-from adagauss.data.dataset import Dataset, absolute_name
+from adagauss.data.dataset import Dataset, stored_dataset_name
 from adagauss.data.images import Label, LabelledImages, normal_label
 from adagauss.errors import ConfigError, unknown_name
 
@@ -37,9 +37,9 @@ class StreamConfig(Config):
 
     @field_validator("dataset")
     @classmethod
-    def _absolute(cls, name: str) -> str:
+    def _stored(cls, name: str) -> str:
         # A run is stored under this name, and may be resumed from another directory.
-        return absolute_name(name)
+        return stored_dataset_name(name)
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,25 @@ from pathlib import Path
 import torch
 
 import adagauss
+from adagauss.core.config import flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.experiments.run import DATA, RunFolder
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import DATA, PLUGIN, RunFolder
 from adagauss.utils.progress import Reporter
+from adagauss.utils.registry import package_of
 
 COMMAND = "command"
 """Stored with the environment of a run, and not compared when it is resumed."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 
 
-def environment(device: torch.device | str = "cpu", processes: Processes | None = None) -> dict[str, str]:
-    """Versions, machine and processes, stored with every run."""
+def environment(
+    device: torch.device | str = "cpu", processes: Processes | None = None, config: RunConfig | None = None
+) -> dict[str, str]:
+    """Versions, machine and processes, stored with every run, and the plugins that its configuration names."""
     processes = processes or Processes()
     return {
         **{name: version(name) for name in PACKAGES},
@@ -37,6 +42,18 @@ def environment(device: torch.device | str = "cpu", processes: Processes | None 
         "device": str(device),
         "threads": str(torch.get_num_threads()),
         "processes": str(processes.world),
+        **(_plugins(config) if config else {}),
+    }
+
+
+def _plugins(config: RunConfig) -> dict[str, str]:
+    """The package or file of each custom object of a configuration, and a digest of its code."""
+    named = {str(value).rpartition(":")[0] for value in flatten(plain(config)).values()}
+    files = {module: getattr(sys.modules.get(module), "__file__", None) for module in sorted(named)}
+    return {
+        PLUGIN + module: f"{package_of(module) or file}, source {source_digest(Path(file))}"
+        for module, file in files.items()
+        if file is not None
     }
 
 
@@ -57,11 +74,11 @@ def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
 
 
 @cache
-def source_digest() -> str:
-    """A short digest of the installed source code of the library."""
-    root = Path(adagauss.__file__).parent
+def source_digest(place: Path = Path(adagauss.__file__)) -> str:
+    """A short digest of the source code of the library, or of another file; an ``__init__`` is its whole package."""
+    root = place.parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(root.rglob("*.py")) if place.name == "__init__.py" else [place]:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:10]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from adagauss.errors import ConfigError
+from adagauss.utils.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,16 @@ class Metric:
     compared: bool = True
     """Whether tables that compare methods show it."""
 
+    def of(self, evaluations: Sequence[Evaluation]) -> float:
+        """Its value; NaN, with a warning, if it cannot be computed, so that the other results remain."""
+        try:
+            value, reason = float(self.compute(evaluations)), "NaN"
+        except Exception as error:  # code of a plugin may raise anything
+            value, reason = math.nan, f"{type(error).__name__}: {error}"
+        if math.isnan(value):
+            warnings.warn(f"the metric {self.name!r} is not available ({reason}): correct its code", stacklevel=2)
+        return value
+
 
 METRICS = (
     Metric("a_last", "A_last", _of_matrix(lambda matrix: mean(matrix[-1]))),
@@ -118,12 +133,31 @@ METRICS = (
     Metric("a_inc_pooled", "A_inc, per image", lambda runs: mean([run.accuracy() for run in runs]), compared=False),
     Metric("task_aware_last", "task-aware", lambda runs: mean(runs[-1].accuracy_per_task(True)), compared=False),
 )
-"""All metrics; the first one ranks methods. A_last and A_inc weight tasks equally unless the title says "per image"."""
+"""Metrics of the library; the first one ranks methods. A_last and A_inc weight tasks equally, unless "per image"."""
+_CUSTOM: Registry[Metric] = Registry("metric")
+Compute = Callable[[Sequence[Evaluation]], float]
+
+
+def register_metric(name: str, title: str, **facts: Any) -> Callable[[Compute], Compute]:
+    """Register a function of the evaluations after each task; ``facts`` are other fields of `Metric`."""
+
+    def register(compute: Compute) -> Compute:
+        if name in {metric.name for metric in METRICS}:
+            raise ConfigError(f"the metric {name!r} exists: choose another name")
+        _CUSTOM.register(name, Metric(name, title, compute, **facts), by=compute)
+        return compute
+
+    return register
+
+
+def metrics() -> tuple[Metric, ...]:
+    """All metrics: those of the library, then those of plugins."""
+    return (*METRICS, *_CUSTOM.all().values())
 
 
 def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """Every metric by name."""
-    return {metric.name: metric.compute(evaluations) for metric in METRICS}
+    return {metric.name: metric.of(evaluations) for metric in metrics()}
 
 
 def mean(values: Sequence[float]) -> float:

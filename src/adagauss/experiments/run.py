@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import logging
+import math
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from adagauss.core.config import Config, import_parts
 from adagauss.core.learn import Learner
-from adagauss.data.dataset import short_name
+from adagauss.data.dataset import short_name, stored_dataset_name
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError
 from adagauss.experiments.config import RunConfig
@@ -80,6 +81,8 @@ class TaskFacts(Cost):
 SNAPSHOT_SECONDS = 30.0
 METRICS_FILE = "metrics.json"
 ENVIRONMENT, DATA = "environment.json", "data.json"
+PLUGIN = "plugin "
+"""Start of the keys of the environment that describe modules of custom objects."""
 ORIGINS = "origins.json"
 """File next to the configuration: the layer that each setting of the method comes from."""
 
@@ -138,16 +141,24 @@ class RunFolder:
             raise CheckpointError(f"{path} is not readable YAML ({error})") from error
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} does not hold a configuration")
-        import_custom([data.get("method_name")])
-        if isinstance(method := data.get("method"), dict):
-            import_parts(method)
+        try:
+            import_custom([data.get("method_name")])
+            if isinstance(method := data.get("method"), dict):
+                import_parts(method)
+            if isinstance(stream := data.get("stream"), dict):
+                stored_dataset_name(str(stream.get("dataset", "")))
+        except ConfigError as error:
+            noted = [f"{key} ({text})" for key, text in self.environment.items() if key.startswith(PLUGIN)]
+            started = f"; the run was started with {', '.join(noted)}" if noted else ""
+            raise ConfigError(f"{self.path}: {error}{started}") from error
         return data
 
     @cached_property
     def config(self) -> RunConfig:
         """The resolved configuration, written by this release or by one with the same settings."""
+        settings = self.settings
         try:
-            return RunConfig.of(self.settings)
+            return RunConfig.of(settings)
         except ConfigError as error:
             started = self.environment.get("adagauss", "another version")
             raise CheckpointError(
@@ -474,7 +485,7 @@ class Run(RunFolder):
                 "classes": self.task_classes,
                 "test_images": len(last.true),
             },
-            "metrics": self.metrics,
+            "metrics": {name: None if math.isnan(value) else value for name, value in self.metrics.items()},
             "details": {
                 "accuracy": self.curve,
                 "pooled_accuracy": [evaluation.accuracy() for evaluation in self.evaluations],

@@ -153,7 +153,7 @@ def _begin(
 ) -> None:
     """Write configuration and environment into a new run folder, or check that a run may be continued."""
     saved = any((folder.path / name).exists() for name in ("tasks", "snapshots"))
-    now = environment(runtime.device, runtime.processes)
+    now = environment(runtime.device, runtime.processes, config)
     if not folder.exists() or not (resume or saved):
         folder.write_json(ENVIRONMENT, {**now, **command()})
         folder.write_json(DATA, fingerprints(dataset))

@@ -183,11 +183,11 @@ def methods() -> dict[str, MethodInfo]:
 def method_info(name: str) -> MethodInfo:
     """One registered method; an unknown name raises with the nearest known one.
 
-    ``module:name`` is a method of another module, which is imported.
+    ``module:name`` or ``file.py:name`` is a method of another module, which is imported.
     """
     refuse_removed("method", name)
     import_custom([name])
-    return _METHODS.find_custom(old_names()["methods"].get(name, name))
+    return _METHODS.find(old_names()["methods"].get(name, name))
 
 
 def stored_method_name(name: str) -> str:
@@ -224,7 +224,7 @@ def resolve_method(
     """A method and where each of its settings comes from: composition ← preset ← layers ← the user's settings.
 
     Args:
-        name: a registered method, or ``module:name`` for one that another module registers.
+        name: a registered method, or ``module:name`` (``file.py:name``) for one that another module registers.
         preset: one of its presets; None takes the default.
         settings: the user's settings by dotted key; an unknown key is an error.
         layers: layers between the preset and the user's settings, such as `dataset_layers`.

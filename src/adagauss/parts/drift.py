@@ -16,6 +16,7 @@ from adagauss.core import linalg
 from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Objective, Recipe, TensorBatches, mlp, train
 from adagauss.parts.terms import Reduction, anti_collapse
@@ -29,8 +30,15 @@ class Drift(Part):
     requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        """The old classes in the latent space of the new extractor; called from the second task on."""
+        """The old classes in the latent space of the new extractor; called from the second task on.
+
+        ``now.drift_state`` is what `finish` returned after the last task.
+        """
         raise TypeError(f"{type(self).__name__} must define move")
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
+        """The state for the next task, measured at the end of this one; `empty_state` must make an empty one."""
+        return None
 
 
 class NoDrift(Drift):
