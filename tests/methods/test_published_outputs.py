@@ -6,7 +6,9 @@ the published functions, run unchanged in float64 (FeCAM: float32).
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,12 +29,14 @@ from adagauss.methods.base import make_method
 from adagauss.methods.dpcr import DualProjection
 from adagauss.methods.efc import MeasuredMatrix, Rebalanced, feature_matrix, metric_weights
 from adagauss.methods.fetril import pseudo_features
-from adagauss.methods.lwf import kernel_weights, linear_map
+from adagauss.methods.lwf import attack, kernel_weights, linear_map
 from adagauss.methods.pass_ import upper_bound_logits
 from adagauss.methods.ssre import SelectiveCrossEntropy, SelectiveDistillation, fold_norms, fold_parallel
+from adagauss.parts import terms
 from adagauss.parts.classifiers import MemoryClassifier
+from adagauss.parts.drift import Adapter
 from adagauss.parts.representation import Step
-from adagauss.parts.terms import anti_collapse, logit_distillation, radius
+from adagauss.parts.terms import ProjectedDistillation, anti_collapse, logit_distillation, radius
 from adagauss.utils.runtime import Runtime
 
 
@@ -45,6 +49,12 @@ def same(ours: Tensor, published: list[float], tolerance: float = 1e-6) -> None:
     torch.testing.assert_close(
         ours.detach().double().flatten(), torch.tensor(published, dtype=torch.float64), rtol=tolerance, atol=tolerance
     )
+
+
+def fill(layer: nn.Linear, phases: Iterator[int]) -> None:
+    """Fixed weights in place of random ones."""
+    for parameter in (layer.weight, layer.bias):
+        parameter.data = wave(*parameter.shape, phase=next(phases)).to(parameter)
 
 
 def bank_of(means: Tensor, covariances: Tensor, count: int = 10) -> ClassGaussians:
@@ -89,6 +99,60 @@ def test_adagauss_distances() -> None:
     covariances = roots @ roots.mT + 0.1 * torch.eye(4, dtype=torch.float64)
     ours = distances("adagauss", "reference", bank_of(wave(3, 4, phase=1.0), covariances), wave(2, 4, phase=3.0))
     same(ours, [2.44523358, 1.14196633, 1.53842393, 1.36141546, 2.32596666, 1.4842508], 1e-4)
+
+
+@pytest.mark.parametrize(("kind", "published"), [("projected", 2.07995592), ("feature", 0.0514947867)])
+def test_distillation_of_features(kind: str, published: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines 584 and 594, ``distill_projected`` and ``distill_features``, with a hidden layer of eight."""
+    parameters = itertools.count()
+    monkeypatch.setattr(nn.Linear, "reset_parameters", lambda self: fill(self, parameters))
+    settings = {"representation.terms.distillation.kind": f"{kind}_distillation"}
+    term = make_method("adagauss", "reference", settings=settings).representation.terms["distillation"]
+    now: Any = SimpleNamespace(
+        previous=SimpleNamespace(extractor=SimpleNamespace(learned=lambda images: wave(6, 4, phase=0.3))),
+        network=SimpleNamespace(
+            extractor=SimpleNamespace(
+                size=4, frozen=lambda x: x, trunk=SimpleNamespace(augmented=lambda maps, generator: maps)
+            )
+        ),
+    )
+    if isinstance(term, ProjectedDistillation):
+        term = term.with_changes(width=2)
+    step = Step(wave(6, 4), torch.arange(6), now, ClassGaussians(4), torch.Generator(), lambda maps: maps)
+    live = term.start(now, step.memory)
+    loss = term.loss(step) if live is None else live.double()(step)
+    assert term.weight == 10.0
+    assert loss is not None
+    same(loss, [published])
+
+
+def test_adapter_and_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines 435 to 507, ``adapt_distributions`` with a linear adapter: four steps, then samples of two classes."""
+    parameters = itertools.count(3)
+    monkeypatch.setattr(nn.Linear, "reset_parameters", lambda self: fill(self, parameters))
+    recipe = {"drift.recipe.epochs": 4, "drift.recipe.batch_size": 10, "drift.recipe.learning_rate": 0.5}
+    settings = {"drift.network": "linear", "drift.views": 1, "drift.samples": 1_000_000, **recipe}
+    drift = make_method("adagauss", "reference", settings=settings).drift
+    assert isinstance(drift, Adapter)
+    now: Any = SimpleNamespace(runtime=Runtime(seed=0), name="task 2")
+    old, new = 2 * wave(10, 4), 2 * (0.8 * wave(10, 4) + 0.2 * wave(10, 4, phase=1.0))
+    adapter = drift.train_map(now, old.float(), new.float())
+    weight, bias = adapter.parameters()
+    published = [
+        1.62695931, 0.0538989583, 0.342459926, -0.0705081879, -0.3361018, 1.10860277, 0.196423418, 0.0845067876,
+        -0.30210984, 0.327803638, 0.644400018, 0.177577841, -0.37772993, 0.00550729517, -0.583238347, 1.2571849,
+    ]  # fmt: skip
+    same(weight, published, 1e-4)
+    same(bias, [-0.610834968, 0.510348115, 0.283448339, 0.487173624], 1e-4)
+    roots = wave(2, 4, 4, phase=2.0)
+    covariances = roots @ roots.mT + 0.1 * torch.eye(4, dtype=torch.float64)
+    moved = drift.moved(bank_of(wave(2, 4, phase=1.0), covariances), now, adapter)
+    same(moved.means[0], [1.28556478, -0.363164702, 0.268448507, -0.838781402], 2e-2)
+    published = [
+        6.35955263, -2.80504677, -1.4823532, -2.89007721, -2.80504677, 5.13999397, 3.64312019, 0.101078653,
+        -1.4823532, 3.64312019, 2.69886929, -0.201116875, -2.89007721, 0.101078653, -0.201116875, 6.04032948,
+    ]  # fmt: skip
+    same(moved.covariances[0], published, 3e-2)
 
 
 def test_logit_distillation_up_to_the_published_smoothing() -> None:
@@ -155,7 +219,8 @@ def test_losses_of_efc_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sampler, "draw", lambda self, labels, generator: wave(4, 4, phase=4.0)[labels])
     memory, features = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4)), wave(6, 4, phase=5.0)
     old = SimpleNamespace(extractor=SimpleNamespace(learned=lambda images: wave(4, 4, phase=5.3)))
-    network = SimpleNamespace(head=head, extractor=SimpleNamespace(frozen=lambda images: images))
+    trunk = SimpleNamespace(augmented=lambda maps, generator: maps)
+    network = SimpleNamespace(head=head, extractor=SimpleNamespace(frozen=lambda images: images, trunk=trunk))
     now: Any = SimpleNamespace(classes=(2, 3, 4), network=network, previous=old)
 
     def step(images: Tensor, *targets: int) -> Step:
@@ -207,6 +272,39 @@ def test_rebalancing_of_efcpp(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_radius_of_pass() -> None:
     """PASS.py:170, ``protoSave``."""
     same(radius(wave(12, 4), torch.arange(12) % 2), [0.657838783])
+
+
+def test_losses_of_pass_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PASS.py:128, ``_compute_loss``: two images of three new classes in four rotations, two old classes.
+
+    Outputs of a class and its rotations are neighbours there; here classes come first.
+    """
+    rotations = [4 * label + turns for task in ((0, 1), (2, 3, 4)) for turns in (1, 2, 3) for label in task]
+    weight = wave(20, 512, phase=1.0)[[0, 4, 8, 12, 16, *rotations]] / 10
+    network = SimpleNamespace(
+        head=SimpleNamespace(seen=lambda x, auxiliary: x.double() @ weight.T, classes=5, sizes=[(2, 6), (3, 9)])
+    )
+    step: Any = SimpleNamespace(
+        features=wave(8, 512),
+        previous_features=wave(8, 512, phase=0.3),
+        targets=torch.tensor([0, 1, 3, 4, 6, 7, 9, 10]),
+        memory=bank_of(wave(2, 512, phase=2.0), torch.eye(512).expand(2, 512, 512)),
+        generator=None,
+        now=SimpleNamespace(network=network, previous=network),
+    )
+    monkeypatch.setattr(terms, "draw_classes", lambda step: torch.tensor([0, 1]))
+    monkeypatch.setattr(torch, "randn", lambda shape, generator: wave(*shape, phase=3.0))
+    parts = make_method("pass").representation.terms
+    total = torch.zeros(())
+    for name, state in (
+        ("cross_entropy", None),
+        ("prototypes", terms.Radius(torch.tensor(0.5))),
+        ("distillation", None),
+    ):
+        loss = parts[name].loss(step, state)
+        assert loss is not None
+        total = total + parts[name].weight * loss
+    same(total, [739.681616])
 
 
 def test_semantic_augmentation_of_il2a() -> None:
@@ -317,6 +415,27 @@ def test_displacement_of_sdc_up_to_the_published_constant() -> None:
         0.232262564,
     ]
     same(kernel_weights(means, old, 0.3) @ (new - old), published, 5e-2)
+
+
+class Standardised(nn.Module):
+    """Four features of standardised images of 2 by 2 pixels."""
+
+    mean = torch.tensor([0.5, 0.4, 0.3], dtype=torch.float64).view(3, 1, 1)
+    std = torch.tensor([0.2, 0.25, 0.3], dtype=torch.float64).view(3, 1, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.tanh(((images - self.mean) / self.std).flatten(1) @ wave(4, 12, phase=1.0).T)
+
+
+def test_attack_of_adc() -> None:
+    """utils/attack.py:31, ``run``: three steps toward a mean, clipped to the pixels 0 and 1."""
+    images, target = (wave(5, 3, 2, 2) + 1) / 2, wave(2, 4, phase=2.0)[0]
+    bent = attack(cast(Any, Standardised()), images, target, 25 / 20**0.5, 3)
+    published = [
+        0.824110855, 0.671719706, 0.411868395, 0.102610984, 0.0, 0.409492032, 0.546478368, 0.998309869,
+        0.428020737, 0.809299835, 0.468911102, 0.496188677,
+    ]  # fmt: skip
+    same(bent[0], published)
 
 
 # RHe502/ICML25-DPCR 6e69f60382b8, models/lwf.py

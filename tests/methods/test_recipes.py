@@ -34,11 +34,32 @@ def test_dpcr_has_the_values_that_its_code_uses(dataset: str) -> None:
     assert settings("dpcr", dataset, "published")["drift.project"] is False
 
 
-@pytest.mark.parametrize("name", ["efc", "efc++", "pass", "il2a", "fecam", "lwf", "ldc"])
+def skips_last_batch(method: str, dataset: str) -> set[bool]:
+    found = settings(method, dataset)
+    return {found[key] for key in found if key.startswith("representation.") and key.endswith(".drop_last")}
+
+
+@pytest.mark.parametrize(
+    "name", ["efc", "efc++", "pass", "il2a", "ssre", "fecam", "fetril", "acil", "dsal", "lwf", "ldc"]
+)
 def test_the_last_batch_of_an_epoch_is_used(name: str) -> None:
-    found = settings(name, "cifar100")
-    stages = [when for when in ("first", "later") if f"representation.{when}.epochs" in found]
-    assert [found[f"representation.{when}.drop_last"] for when in stages] == [False] * len(stages)
+    """EFC, main.py:94; PASS.py:76; SSRE, prepare_loader.py:33; PyCIL, fetril.py:77 and acil.py:168."""
+    assert skips_last_batch(name, "cifar100") == {False}
+
+
+def test_the_last_batch_of_an_epoch_is_skipped() -> None:
+    """AdaGauss, ada_gauss.py:271 and 436; PASS_tiny.py:59; main_PASS_imagenet.py:91; IL2A_tiny.py:59."""
+    assert settings("adagauss", "cifar100")["drift.recipe.drop_last"]
+    rows = [("adagauss", "cifar100"), ("pass", "tiny"), ("pass", "imagenet-subset-seed1993"), ("il2a", "tiny")]
+    assert [skips_last_batch(*row) for row in rows] == [{True}] * len(rows)
+
+
+def test_later_tasks_of_pass_on_imagenet_lower_the_rate_at_epochs_45_and_90() -> None:
+    """main_PASS_imagenet.py:109 and 155: the schedule is stepped at the end of an epoch."""
+    method = make_config("pass", StreamConfig(dataset="imagenet-subset-seed1993", tasks=10)).method
+    later = method.representation.later
+    assert later is not None
+    assert (later.epochs, later.drops) == (100, [45, 90])
 
 
 def test_efc_trains_the_backbone_ten_times_slower_in_later_tasks_of_imagenet() -> None:

@@ -209,7 +209,7 @@ def acil() -> Method:
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(brightness=63 / 255),
         representation=Representation(  # as for CIFAR-100 without strong augmentation
-            first=Recipe(epochs=160, batch_size=128, milestones=(0.75, 0.875)),
+            first=Recipe(epochs=160, batch_size=128, milestones=(0.75, 0.875), drop_last=False),
             later=None,
             head_bias=False,
             terms={"cross_entropy": CrossEntropy()},

@@ -97,7 +97,7 @@ def fetril() -> Method:
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(brightness=63 / 255, policy="autoaugment", cutout=16),
         representation=Representation(
-            first=Recipe(epochs=200, batch_size=128, schedule="cosine"),
+            first=Recipe(epochs=200, batch_size=128, schedule="cosine", drop_last=False),
             later=None,
             terms={"cross_entropy": CrossEntropy()},
         ),

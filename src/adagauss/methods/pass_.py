@@ -63,11 +63,15 @@ RECIPE = Recipe(
 )
 
 IMAGENET_RECIPE = Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False)
+WHOLE_BATCHES: dict[str, Any] = {"representation.first.drop_last": True, "representation.later.drop_last": True}
+"""The code for CIFAR-100 uses the last, smaller batch of an epoch; that for the other datasets skips it."""
 IMAGENET: dict[str, Any] = {
     "representation.terms.cross_entropy.temperature": 1.0,
     "representation.terms.prototypes.temperature": 1.0,
-    "representation.first": IMAGENET_RECIPE.model_dump(),
+    "representation.first": IMAGENET_RECIPE.with_changes(drop_last=True).model_dump(),
+    "representation.later.drop_last": True,
     "representation.later.epochs": 100,
+    "representation.later.milestones": (0.45, 0.9),  # stepped at the end of an epoch there
     "augmentation": Augmentation(crop_padding=0, resized_crop=True).model_dump(),
 }
 
@@ -79,7 +83,7 @@ IMAGENET: dict[str, Any] = {
     stores="mean of each class, one radius",
     paper="Zhu et al., CVPR 2021",
     recipe="authors",
-    datasets={"imagenet": IMAGENET, "tiny": {"augmentation.crop_padding": 0}},
+    datasets={"imagenet": IMAGENET, "tiny": {"augmentation.crop_padding": 0, **WHOLE_BATCHES}},
 )
 def pass_() -> Method:
     """Prototype augmentation and self-supervision."""
@@ -209,6 +213,7 @@ def upper_bound_logits(
 
 
 TINY: dict[str, Any] = {
+    **WHOLE_BATCHES,
     "representation.first.batch_size": 500,
     "representation.later.batch_size": 500,
     "representation.label_augmentation.between": (0.3, 0.7),

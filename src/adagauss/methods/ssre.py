@@ -178,7 +178,13 @@ def similarity(step: Step) -> Tensor:
 
 
 LATER = Recipe(
-    epochs=60, batch_size=128, optimizer="adam", learning_rate=2e-4, weight_decay=5e-4, milestones=(45 / 60,)
+    epochs=60,
+    batch_size=128,
+    optimizer="adam",
+    learning_rate=2e-4,
+    weight_decay=5e-4,
+    milestones=(45 / 60,),
+    drop_last=False,
 )
 
 
