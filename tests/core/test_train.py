@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Backbone, BackboneConfig, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import History, Objective, Recipe, batch_bounds, rate_factor, train
+from adagauss.core.train import History, Named, Objective, Recipe, batch_bounds, make_optimizer, rate_factor, train
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.errors import NumericalError
-from adagauss.parts.representation import Representation
+from adagauss.errors import ConfigError, NumericalError
+from adagauss.parts.representation import Representation, Step, Term
 from adagauss.parts.terms import AntiCollapse, CrossEntropy
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -171,9 +172,7 @@ class Ramp(Objective):
 
 
 @pytest.mark.parametrize("schedule", ["milestones", "cosine", "one_cycle", "constant"])
-def test_every_step_is_taken_at_the_rate_of_the_schedule(
-    schedule: Literal["milestones", "cosine", "one_cycle", "constant"],
-) -> None:
+def test_every_step_is_taken_at_the_rate_of_the_schedule(schedule: str) -> None:
     recipe = Recipe(epochs=10, schedule=schedule, learning_rate=0.5, momentum=0, weight_decay=0)
     objective = Ramp()
     train(objective, TensorBatches(torch.zeros(6, 1), batch_size=3), recipe, runtime(), "stage")
@@ -200,13 +199,15 @@ def test_the_same_stage_gives_the_same_result_and_another_one_another() -> None:
     assert history[-1]["error"] < history[0]["error"]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+CYCLIC = {"kind": "CyclicLR", "base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3}
+PLATEAU = {"kind": "ReduceLROnPlateau", "patience": 0, "threshold": 0.5}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", {"kind": "adamw", "betas": [0.8, 0.9]}, "nadam"])
 @pytest.mark.parametrize("epochs_done", [1, 4])
-@pytest.mark.parametrize("schedule", ["milestones", "one_cycle"])
-def test_a_resumed_training_equals_an_uninterrupted_one(
-    optimizer: Literal["sgd", "adam"], epochs_done: int, schedule: Literal["milestones", "one_cycle"]
-) -> None:
-    recipe = Recipe(epochs=6, learning_rate=0.05, optimizer=optimizer, schedule=schedule, clip_norm=1.0)
+@pytest.mark.parametrize("schedule", ["milestones", "one_cycle", CYCLIC, PLATEAU], ids=str)
+def test_a_resumed_training_equals_an_uninterrupted_one(optimizer: Named, epochs_done: int, schedule: Named) -> None:
+    recipe = Recipe(epochs=6, learning_rate=0.05, optimizer=optimizer, schedule=schedule, clip_norm=1.0, warmup=0.3)
     whole, whole_history = run(recipe, runtime())
     snapshots = KeptInMemory(stop_after=epochs_done)
     with pytest.raises(InterruptedRunError):
@@ -217,6 +218,55 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     assert len(snapshots.offers) == 6 - epochs_done
     assert same(whole, resumed)
     assert whole_history == resumed_history
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_schedule_of_torch_changes_the_rate_after_every_epoch_and_warms_up() -> None:
+    schedule = {"kind": "ExponentialLR", "gamma": 0.5}
+    recipe = Recipe(epochs=4, schedule=schedule, learning_rate=0.5, momentum=0, weight_decay=0, warmup=0.25)
+    objective = Ramp()
+    train(objective, TensorBatches(torch.zeros(6, 1), batch_size=3), recipe, runtime(), "stage")
+    steps = -torch.tensor([*objective.seen, objective.module.weight.item()]).diff()
+    rise = [0.01, 0.505, *[1.0] * 6]
+    assert steps.tolist() == pytest.approx([0.5 * rise[step] * 0.5 ** (step // 2) for step in range(8)], abs=1e-6)
+
+
+def test_an_optimizer_of_torch_gets_its_options() -> None:
+    weight = nn.Parameter(torch.zeros(2, 2))
+    recipe = Recipe(optimizer={"kind": "AdamW", "betas": [0.8, 0.9]}, weight_decay=0.01, learning_rate=0.3)
+    group = make_optimizer(recipe, [{"params": [weight], "lr": 0.1}]).param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.1, (0.8, 0.9), 0.01)
+    own = f"{__name__}:HalfSGD"
+    assert type(make_optimizer(Recipe(optimizer={"kind": own}), [{"params": [weight]}])) is HalfSGD
+
+
+class HalfSGD(torch.optim.SGD):
+    """An optimizer of a user."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "adamww"}, "unknown optimizer 'adamww'; did you mean 'adamw'"),
+        ({"optimizer": "lbfgs"}, "'lbfgs' cannot be used.*closure"),
+        ({"optimizer": {"kind": "adamw", "momentum": 0.9}}, "cannot be used.*'momentum'"),
+        ({"optimizer": {"kind": "adamw", "betas": [2, 0.9]}}, "cannot be used.*beta"),
+        ({"optimizer": {"kind": "os:system"}}, "unknown optimizer"),
+        ({"optimizer": {"kind": "evil.module:Lion"}}, "'evil.module'.*import it first"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"schedule": "lambdalr"}, "'lambdalr' cannot be used.*lr_lambda"),
+        ({"schedule": CYCLIC, "optimizer": "adagrad"}, "CyclicLR.*cannot be used with the optimizer 'adagrad'"),
+    ],
+    ids=str,
+)
+def test_an_optimizer_or_schedule_that_does_not_fit_is_one_message(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Recipe.of(settings)
+
+
+def test_an_optimizer_that_cannot_train_the_network_is_one_message() -> None:
+    with pytest.raises(ConfigError, match=r"task 1.*'muon' cannot train this network"):
+        run(Recipe(epochs=1, optimizer="muon"), runtime(), "task 1")
 
 
 @pytest.mark.parametrize("clip_norm", [0.01, 0.5])
@@ -238,6 +288,63 @@ def test_a_loss_that_is_not_finite_names_the_term_and_the_stage() -> None:
     batches = TensorBatches(*regression_batches().tensors, batch_size=40)
     with pytest.raises(NumericalError, match=r"task 3.*'other'.*epoch 1"):
         train(Regression(broken=True), batches, Recipe(epochs=2), runtime(), "task 3")
+
+
+def test_the_loss_that_was_not_finite_first_is_named() -> None:
+    with pytest.raises(NumericalError, match=r"'other'.*epoch 1"):
+        train(Regression(broken=True), regression_batches(), Recipe(epochs=2), runtime(), "stage")
+
+
+class Teacher(Term):
+    """Distillation from an exponential moving average of the network."""
+
+    kind = "test_teacher"
+
+    def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module:
+        return LiveTeacher(now.network)
+
+
+class LiveTeacher(nn.Module):
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.teacher = copy.deepcopy(network.extractor).requires_grad_(False)
+        self.projector = nn.Linear(3, 3)
+        self.modes: set[tuple[bool, bool]] = set()
+
+    def forward(self, step: Step) -> Tensor:
+        self.modes.add((self.teacher.training, self.projector.training))
+        with torch.no_grad():
+            pairs = zip(self.teacher.parameters(), step.now.network.extractor.parameters(), strict=True)
+            for mean, value in pairs:
+                mean.lerp_(value, 0.1)
+        return F.mse_loss(self.projector(step.features), self.teacher.learned(step.maps))
+
+
+def test_a_teacher_of_a_term_stays_in_evaluation_mode_and_is_trained_and_resumed_with_the_network() -> None:
+    part = Representation(first=Recipe(epochs=3, batch_size=8), terms={"ce": CrossEntropy(), "mean": Teacher()})
+    whole = tiny_task()
+    part.fit(whole, ClassGaussians(3))
+    live = whole.trained["mean"]
+    assert isinstance(live, LiveTeacher)
+    assert live.modes == {(False, True)}
+    snapshots = KeptInMemory(stop_after=1)
+    with pytest.raises(InterruptedRunError):
+        part.fit(tiny_task(snapshots), ClassGaussians(3))
+    snapshots.stop_after = None
+    resumed = tiny_task(snapshots)
+    part.fit(resumed, ClassGaussians(3))
+    assert same(live.state_dict(), resumed.trained["mean"].state_dict())
+
+
+def test_a_loss_that_is_not_one_number_names_the_term() -> None:
+    class PerImage(CrossEntropy):
+        kind = "test_per_image"
+
+        def loss(self, step: Step, before: State | None = None) -> Tensor:
+            return step.features.sum(1)
+
+    with pytest.raises(ConfigError, match=r"'wrong' has the shape \(8,\)"):
+        Representation(first=Recipe(batch_size=8), terms={"wrong": PerImage()}).fit(tiny_task(), ClassGaussians(3))
 
 
 class TinyTrunk(Backbone):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adagauss.backbones import Extractor, Network
 from adagauss.core.state import ClassMap, State
@@ -116,6 +116,8 @@ class CurrentTask:
     """Classes known before the task, in the order of the score columns."""
     drift_state: State | None = None
     """The state of the drift compensation after the last task."""
+    trained: dict[str, nn.Module] = field(default_factory=dict)
+    """The modules that loss terms trained with the network in this task, by the name of the term."""
     whole: CurrentTask | None = None
     """The task that this is a part of, made of its images ``rows``."""
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))

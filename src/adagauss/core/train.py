@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from functools import partial
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from adagauss.core.config import Config
+from adagauss.core.config import KIND, Config
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.distributed.batch_norm import shared_batch_norm
 from adagauss.distributed.processes import Processes
-from adagauss.errors import NumericalError
+from adagauss.errors import ConfigError, NumericalError, unknown_name
 from adagauss.utils.runtime import Runtime
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 History = list[dict[str, float]]
+Named = str | dict[str, Any]
+"""The name of a class, or its name as ``kind`` and its options."""
+SCHEDULES = ("milestones", "cosine", "one_cycle", "constant")
 
 
 class Recipe(Config):
@@ -26,11 +34,19 @@ class Recipe(Config):
 
     epochs: PositiveInt = 200
     batch_size: PositiveInt = 256
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Named = "sgd"
+    """A class of `torch.optim` in any case, such as ``adamw``; with options, or from another module, its
+    ``kind``: ``optimizer.kind=adamw`` and ``optimizer.betas=[0.9,0.95]``, or ``optimizer.kind=mine:Lion``."""
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
+    """Of SGD; other optimizers have their own options."""
     weight_decay: NonNegativeFloat = 5e-4
-    schedule: Literal["milestones", "cosine", "one_cycle", "constant"] = "milestones"
+    schedule: Named = "milestones"
+    """``milestones``; ``cosine`` or ``one_cycle``, which change the rate at every step; ``constant``; or a class of
+    `torch.optim.lr_scheduler`, which changes it after every epoch: ``schedule.kind=exponentiallr`` and
+    ``schedule.gamma=0.9``."""
+    warmup: Fraction = 0.0
+    """Share of all steps, at the start, in which the learning rate rises linearly from a hundredth of its value."""
     milestones: tuple[NonNegativeFloat, ...] = (0.3, 0.6, 0.9)
     """When the learning rate is multiplied by ``decay``: up to 1 a fraction of the epochs, above 1 an epoch."""
     decay: PositiveFloat = 0.1
@@ -40,6 +56,25 @@ class Recipe(Config):
     """Share of the epochs, at the start, in which features are detached: only the head and helpers learn."""
     drop_last: bool = True
     """Skip the last, smaller batch of an epoch, unless it is the only one."""
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Recipe:
+        if self.optimizer in ("sgd", "adam") and self.schedule in SCHEDULES:
+            return self
+        weight = nn.Parameter(torch.zeros(2, 2))
+        weight.grad = torch.zeros(2, 2)
+        try:
+            optimizer = make_optimizer(self, [{"params": [weight], "lr": self.learning_rate}])
+            optimizer.step()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"the optimizer {self.optimizer!r} cannot be used: {error}") from None
+        try:
+            after_epoch(make_scheduler(self, optimizer), optimizer, [self.learning_rate], 1.0)
+        except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+            raise ConfigError(
+                f"the schedule {self.schedule!r} cannot be used with the optimizer {self.optimizer!r}: {error}"
+            ) from None
+        return self
 
     @property
     def warm_epochs(self) -> int:
@@ -134,8 +169,70 @@ class TensorBatches:
                 yield tuple(tensor[order[start:stop]] for tensor in tensors)
 
 
+def torch_class(sort: str, spec: Named, module: str, base: type) -> tuple[type[Any], dict[str, Any]]:
+    """The class that a setting names, of ``module`` in any case or ``module:Class``, and its options."""
+    options = {KIND: spec} if isinstance(spec, str) else dict(spec)
+    name = str(options.pop(KIND, ""))
+    own, _, local = name.rpartition(":")
+    if own and own not in sys.modules:  # a saved file must not choose what is imported
+        raise ConfigError(f"the module {own!r} of the {sort} {local!r} is not imported: import it first")
+    found = {
+        key.lower(): value
+        for key, value in vars(sys.modules[own or module]).items()
+        if isinstance(value, type) and issubclass(value, base) and value is not base and not key.startswith("_")
+    }
+    if local.lower() not in found:
+        raise unknown_name(sort, name, [*found, *(SCHEDULES if sort == "schedule" else ())])
+    return found[local.lower()], options
+
+
+def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """The optimizer of a recipe for parameter groups."""
+    build, options = torch_class("optimizer", recipe.optimizer, "torch.optim", torch.optim.Optimizer)
+    settings = {"weight_decay": recipe.weight_decay}
+    if build is torch.optim.SGD:
+        settings["momentum"] = recipe.momentum
+    accepted = inspect.signature(build).parameters
+    given = {name: value for name, value in settings.items() if name in accepted} | options
+    optimizer: torch.optim.Optimizer = build(groups, lr=recipe.learning_rate, **given)
+    return optimizer
+
+
+def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+    """The scheduler of torch that a recipe names; None for `SCHEDULES`, which `rate_factor` computes."""
+    if recipe.schedule in SCHEDULES:
+        return None
+    build, options = torch_class("schedule", recipe.schedule, "torch.optim.lr_scheduler", LRScheduler)
+    lengths = {name: recipe.epochs for name in ("T_max", "total_steps") if name in inspect.signature(build).parameters}
+    scheduler: LRScheduler = build(optimizer, **lengths | options)
+    return scheduler
+
+
+def after_epoch(
+    scheduler: LRScheduler | None, optimizer: torch.optim.Optimizer, rates: list[float], loss: float
+) -> list[float]:
+    """The rates of the next epoch before warm-up, from those of this one and its mean loss."""
+    if scheduler is None:
+        return rates
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    with warnings.catch_warnings():  # a resumed training repeats the steps of the scheduler alone
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step(loss)
+        else:
+            scheduler.step()
+    return [group["lr"] for group in optimizer.param_groups]
+
+
 def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
     """Learning rate relative to the recipe's; ``progress`` in 0..1 is the share of all steps done."""
+    rise = 0.01 + 0.99 * progress / recipe.warmup if progress < recipe.warmup else 1.0
+    return rise * schedule_factor(recipe, epoch, progress)
+
+
+def schedule_factor(recipe: Recipe, epoch: int, progress: float) -> float:
+    """`rate_factor` without warm-up."""
     if recipe.schedule == "milestones":
         return recipe.decay ** sum(epoch >= drop for drop in recipe.drops)
     if recipe.schedule == "cosine":
@@ -156,13 +253,15 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     """
     fabric = (runtime.processes.fabric if objective.divided else None) or runtime.fabric
     groups = objective.parameter_groups(recipe.learning_rate)
-    bare: torch.optim.Optimizer
-    if recipe.optimizer == "adam":
-        bare = torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
-    else:
-        bare = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    base_rates = [group["lr"] for group in bare.param_groups]
+    try:
+        bare = make_optimizer(recipe, groups)
+    except ValueError as error:  # such as a parameter of a shape that it does not support
+        raise ConfigError(f"{stage}: the optimizer {recipe.optimizer!r} cannot train this network: {error}") from error
     history, start = _resume(objective, bare, runtime, stage)
+    scheduler = make_scheduler(recipe, bare)
+    rates = [group["lr"] for group in bare.param_groups]
+    for means in history:
+        rates = after_epoch(scheduler, bare, rates, sum(means.values()))
     wrapped, optimizer = fabric.setup(objective, bare)
     total_steps = recipe.epochs * len(batches)
     together = runtime.processes if objective.divided else Processes()
@@ -173,10 +272,10 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             generator = runtime.generator(stage, "epoch", epoch)
             wrapped.train()
             objective.begin_epoch(epoch, generator)
-            sums: dict[str, Tensor] = {}
+            sums: dict[str, Tensor] = {}  # of each loss: its values, and how many are not finite
             for step, batch in enumerate(batches.epoch(epoch, generator)):
                 factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
-                for group, rate in zip(bare.param_groups, base_rates, strict=True):
+                for group, rate in zip(bare.param_groups, rates, strict=True):
                     group["lr"] = rate * factor
                 with runtime.seeded(stage, "global", epoch, step):
                     losses: dict[str, Tensor] = wrapped(*batch)
@@ -189,10 +288,14 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
                     optimizer.step()
                 advance(step=1 / len(batches))
                 for name, term in losses.items():
-                    sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
-            means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
-            _check_finite(means, stage, epoch)
+                    value = term.detach().float()
+                    both = torch.stack((value, (~value.isfinite()).float()))
+                    sums[name] = sums.get(name, torch.zeros_like(both)) + both
+            found = torch.stack(list(sums.values())).tolist() if sums else []  # the device is read once per epoch
+            means = {name: total / max(1, len(batches)) for name, (total, _) in zip(sums, found, strict=True)}
+            _check_finite(means, [bad for _, bad in found], stage, epoch)
             history.append(means)
+            rates = after_epoch(scheduler, bare, rates, together.broadcast(partial(sum, means.values())))
             if runtime.tracker is not None:
                 runtime.tracker.epoch(stage, epoch, means)
             advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()), step=0)
@@ -203,11 +306,12 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     return history
 
 
-def _check_finite(means: dict[str, float], stage: str, epoch: int) -> None:
-    bad = [name for name, value in means.items() if not math.isfinite(value)]
-    if bad:
+def _check_finite(means: dict[str, float], counts: list[float], stage: str, epoch: int) -> None:
+    if not all(map(math.isfinite, means.values())):
+        # One bad loss spoils the weights, and then all losses: it is the one that was not finite for longest.
+        name = max(zip(means, counts, strict=True), key=lambda one: one[1])[0]
         raise NumericalError(
-            f"{stage}: the loss {bad[0]!r} is not finite in epoch {epoch + 1}; lower the learning rate, set "
+            f"{stage}: the loss {name!r} is not finite in epoch {epoch + 1}; lower the learning rate, set "
             "clip_norm=1, or lower the weight of the term"
         )
 

@@ -157,7 +157,9 @@ class Term(Part):
     def start(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
         """A module that is trained with the network in this task; its ``forward`` takes a `Step` and replaces `loss`.
 
-        It must not store the network or the memory as attributes: torch would register them as submodules.
+        Inner modules whose parameters are all frozen, such as an EMA teacher, stay in evaluation mode. After training,
+        the drift and `finish` find the module in ``now.trained`` under the name of the term. It must not store the
+        network or the memory as attributes: torch would register them as submodules.
         """
         return None
 
@@ -212,6 +214,14 @@ class TaskObjective(Objective):
         self._warm, self._starts_epoch = epoch < self.warm_epochs, True
         self._generator = generator
 
+    def train(self, mode: bool = True) -> TaskObjective:
+        super().train(mode)
+        for module in self.parts["terms"].modules():
+            parameters = list(module.parameters())
+            if parameters and not any(parameter.requires_grad for parameter in parameters):
+                module.eval()
+        return self
+
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         now, memory, _ = self._context
         originals = len(targets)
@@ -236,6 +246,10 @@ class TaskObjective(Objective):
                 live = self.live.get(name)
                 value = term.loss(step, now.term_states.get(name)) if live is None else live(step)
                 if value is not None:
+                    if value.shape:
+                        raise ConfigError(
+                            f"the loss {name!r} has the shape {tuple(value.shape)}: return one number, such as its mean"
+                        )
                     losses[name] = term.weight * value
         return losses
 
@@ -364,6 +378,7 @@ class Representation(Part):
             now.runtime.place(objective.parts)
         batches = ImageBatches(now, max(1, recipe.batch_size // copies), recipe.drop_last, cached)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
+        now.trained.update(objective.live)
         self.reparameterisation.settle(now, objective.parts["reparameterisation"])
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
