@@ -20,6 +20,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.distributed.batch_norm import shared_batch_norm
 from adagauss.distributed.processes import Processes
 from adagauss.errors import ConfigError, NumericalError, unknown_name
+from adagauss.utils.registry import module_name
 from adagauss.utils.runtime import Runtime
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -174,6 +175,7 @@ def torch_class(sort: str, spec: Named, module: str, base: type) -> tuple[type[A
     options = {KIND: spec} if isinstance(spec, str) else dict(spec)
     name = str(options.pop(KIND, ""))
     own, _, local = name.rpartition(":")
+    own = module_name(own)
     if own and own not in sys.modules:  # a saved file must not choose what is imported
         raise ConfigError(f"the module {own!r} of the {sort} {local!r} is not imported: import it first")
     found = {
