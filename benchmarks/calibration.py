@@ -23,8 +23,9 @@ from adagauss import IncrementalClassifier
 from adagauss.analytic.classifier import AnalyticClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.selection import ModelSelection, Standardizer
-from adagauss.core.calibration import CalibrationStats, margin_score
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.learn import Learner
+from adagauss.core.ood import margin_score
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages
 from adagauss.methods import make_method

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.rules import Ridge
+from adagauss.analytic.ridge_lda import Ridge
 from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import LabelledImages, Subset

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.rules import Ridge
+from adagauss.analytic.ridge_lda import Ridge
 from adagauss.core.linalg import solve_ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from adagauss import IncrementalClassifier
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.rules import LDA, Ridge
-from adagauss.core.calibration import CalibrationStats, MarginScore, holdout_mask, margin_score
+from adagauss.analytic.ridge_lda import LDA, Ridge
+from adagauss.core.calibration import CalibrationStats, holdout_mask
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
+from adagauss.core.ood import MarginScore, margin_score
 from adagauss.parts.classifiers import Bayes
 
 from .frozen_features import SIZES, Part, frozen_features, some

@@ -22,7 +22,7 @@ from adagauss.analytic.moments import (
     strips,
     unit_deviation,
 )
-from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.ridge_lda import LDA, Ridge
 from adagauss.analytic.selection import ModelSelection, Rule, Standardizer
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.core.near_duplicates import rows_by_size

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from adagauss.analytic import moments as span
 from adagauss.analytic.moments import MomentSums, row_space
-from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.ridge_lda import LDA, Ridge
 from adagauss.analytic.selection import ModelSelection, Rule, Standardized, Standardizer
 
 GROUPS = (50, 70)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from adagauss.analytic.classifier import AnalyticClassifier
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.rules import Ridge
+from adagauss.analytic.ridge_lda import Ridge
 from adagauss.backbones import IncrementalHead
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.train import Sampler

@@ -17,13 +17,14 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
-from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.ridge_lda import LDA, Ridge
 from adagauss.analytic.selection import STRENGTHS, ModelSelection, Rule, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HeldOutScores, left_out_distances
+from adagauss.core.calibration import Fitted, HeldOutScores
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.near_duplicates import group_sizes, near_duplicates, sketched, whole_groups
+from adagauss.core.ood import left_out_distances
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches
 from adagauss.data.images import Label

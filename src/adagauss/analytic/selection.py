@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import Linear, MomentSums, in_row_space, row_space, unit_deviation
-from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.ridge_lda import LDA, Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
 from adagauss.core.near_duplicates import group_sizes, rows_by_size
 from adagauss.core.state import SharedState

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
-from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginScore
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.ood import ClassDistance, MarginScore
 from adagauss.core.state import Scorer
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError, NumericalError
