@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.backbones import build_extractor
 from adagauss.backbones.frozen import FrozenFeatures
+from adagauss.backbones.registry import backbone_info
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError
@@ -141,6 +144,34 @@ def test_a_pretrained_network_refuses_other_channels_and_the_advice_works() -> N
     Learner(
         make_method("exact-auto", settings={"backbone.options.pretrained": None}), (5, 12, 12), (0.5,) * 5, (0.2,) * 5
     )
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_roots_of_features_that_are_never_negative_have_unit_length(
+    non_negative: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = replace(backbone_info("convnet"), non_negative=non_negative)
+    images, groups = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(0)), []
+    for root in (False, True):
+        settings = {"backbone.options.pretrained": "convnet", "backbone.options.root": root}
+        method = make_method("analytic", settings=settings)
+        with monkeypatch.context() as patch:
+            patch.setattr("adagauss.backbones.frozen.backbone_info", lambda _: info)
+            extractor = Learner(method, (3, 12, 12), (0.5,) * 3, (0.25,) * 3).network.extractor.eval()
+        groups.append(extractor(images).detach().split(extractor.groups, 1))
+    (patches, features), (same, found) = groups
+    assert torch.equal(patches, same)
+    torch.testing.assert_close(found, F.normalize(features.sqrt()) if non_negative else features)
+
+
+def test_thumbnails_are_enlarged_to_the_size_of_the_pretrained_network() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch", reason="a network with a size of its own: the extra pretrained")
+    for enlarge, expected in ((True, 224), (False, 96)):
+        method = make_method("analytic", settings={"backbone.options.enlarge": enlarge})
+        features = Learner(method, (3, 12, 12), (0.5,) * 3, (0.25,) * 3).network.extractor.trunk
+        assert isinstance(features, FrozenFeatures)
+        assert features.network is not None
+        assert features.network.input_size == expected
 
 
 @pytest.mark.parametrize("shape", [(2, 9, 9, 2), (2, 9, 9, 9), (2, 30, 12, 12)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
@@ -12,6 +13,7 @@ from adagauss.backbones.external import COLOUR
 from adagauss.backbones.extractor import resized
 from adagauss.backbones.patches import PatchBackbone, PatchSettings, patch_backbone
 from adagauss.backbones.registry import Backbone, BackboneSpec, backbone_info, register_backbone
+from adagauss.backbones.resnet import IMAGENET_SIDE
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
@@ -25,6 +27,11 @@ class FrozenOptions(Config):
     learned as well from 30,000 patches as from 100,000."""
     pretrained: str | None = "efficientnet_lite0"
     """A backbone that comes with weights, which are never trained; None: the patches alone."""
+    enlarge: bool = False
+    """Enlarge thumbnails to the size that the network was trained at: more accurate, but up to five times slower."""
+    root: bool = False
+    """Take the root of the network's features and scale the result to unit length (Hellinger's map), so that strong
+    responses do not dominate. Features of a network that may be negative are not changed."""
 
     @field_validator("pretrained")
     @classmethod
@@ -42,7 +49,7 @@ class FrozenFeatures(Backbone):
 
     size_setting = "backbone.options.patches.filters"
 
-    def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int) -> None:
+    def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int, root: bool = False) -> None:
         """``channels`` are those that the network takes; a grey image is repeated in three of them."""
         groups = (dictionary.width,) if network is None else (dictionary.width, network.width)
         super().__init__(sum(groups))
@@ -50,6 +57,7 @@ class FrozenFeatures(Backbone):
         self.dictionary = dictionary
         self.network = network
         self.channels = channels
+        self.root = root
         own = dictionary.shape[0]
         self.mean, self.std = (0.0,) * own, (1.0,) * own  # each group has its own normalisation
         if network is not None:
@@ -72,7 +80,8 @@ class FrozenFeatures(Backbone):
             mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
             shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
             pixels = (resized(images, self.network.input_size) - shift) / scale
-            parts[1] = self.network(pixels.expand(-1, self.channels, -1, -1))
+            features: Tensor = self.network(pixels.expand(-1, self.channels, -1, -1))
+            parts[1] = F.normalize(features.clamp_min(0).sqrt()) if self.root else features
         return torch.cat(parts, dim=1)
 
 
@@ -95,5 +104,6 @@ def frozen(spec: BackboneSpec) -> Backbone:
             "number: use the method analytic-patches, or set backbone.options.pretrained=null"
         )
     channels = COLOUR if info.carries_weights else spec.channels
-    network = info.build(BackboneSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
-    return FrozenFeatures(dictionary, network, channels)
+    side = max(spec.image_size, IMAGENET_SIDE) if options.enlarge and info.carries_weights else spec.image_size
+    network = info.build(BackboneSpec(channels, side, spec.shape, pretrained=spec.pretrained))
+    return FrozenFeatures(dictionary, network, channels, options.root and info.non_negative)

@@ -9,7 +9,7 @@
     predict argmax_c (xW)_c
 
 ``analytic``: patches and a pretrained network, both fixed
-    every task, with x the features of both kinds, each scaled to the same weight:
+    every task, with x the patches and √f/‖√f‖ of the network's features f, each scaled to the same weight:
         A ← A + xxᵀ,  C ← [C, Σx of each new class]                                       classifier (sums)
         rule, λ and the weight d of each kind by leave-one-out on the new images          classifier (selection)
         ridge: W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², or LDA of x·d                  classifier
@@ -96,7 +96,7 @@ STRENGTHS, SHRINKAGES = (100.0, 1000.0), (0.3, 0.85)
 def analytic() -> Method:
     """Both kinds of features, or patches alone where no pretrained network is installed."""
     installed = backbone_info("efficientnet_lite0").available
-    options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
+    options = FrozenOptions(enlarge=True, root=True) if installed else FrozenOptions(pretrained=None)
     return Method(
         backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=Representation(first=None, later=None),
