@@ -47,7 +47,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "*", "X", "h", "d")
 METHODS = (
     "adagauss", "efc", "dsal", "fecam", "fetril", "ssre", "il2a", "pass", "lwf", "ewc", "finetune",
     "adagauss+", "efc++", "acil", "dpcr", "adc", "ldc", "sdc", "analytic", "frozen", "joint", "ranpac",
-    "adagauss-linear", "adagauss-affine", "analytic-patches", "analytic-pretrained",
+    "adagauss-linear", "adagauss-affine", "analytic-patches", "analytic-pretrained", "bicyc",
 )  # fmt: skip
 """The place of a method gives its colour and marker in all figures."""
 GREY = "#555555"

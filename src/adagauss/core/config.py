@@ -93,6 +93,10 @@ class Requirement(Enum):
         "the empirical feature matrix",
         "add the term with representation.terms.feature_matrix.kind=feature_matrix",
     )
+    TRAINED_ADAPTER = (
+        "an adapter that is trained with the network",
+        "add the term with representation.terms.distillation.kind=cycle_distillation",
+    )
     NON_NEGATIVE = (
         "features that are never negative",
         "use a network that ends in a rectifier, without a linear bottleneck (backbone.name=resnet18, "

@@ -144,6 +144,7 @@ MODULES = {
     "adagauss": ("adagauss", "adagauss+", "adagauss-affine", "adagauss-linear"),
     "analytic": ("analytic", "analytic-patches", "analytic-pretrained", "ranpac"),
     "baselines": ("finetune", "frozen", "joint"),
+    "bicyc": ("bicyc",),
     "dpcr": ("dpcr",),
     "efc": ("efc", "efc++"),
     "ewc": ("ewc",),

@@ -198,11 +198,14 @@ class Adapter(MappedDrift):
         with torch.no_grad():
             return self.adapted(memory, memory.with_statistics(mapping(memory.means.float()), None))
 
+    def initial_map(self, now: CurrentTask, size: int) -> nn.Module:
+        """ψ before its training."""
+        return mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
+
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
         """Train ψ on the features of the current images before and after the task."""
-        size = old.shape[1]
         with now.runtime.seeded(now.name, "adapter initialisation"):
-            network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
+            network = self.initial_map(now, old.shape[1])
         objective = MapObjective(network.to(now.runtime.device), self)
         batches = view_batches(old, new, max(1, self.views), self.recipe, self.min_steps)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
