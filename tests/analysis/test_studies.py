@@ -15,12 +15,13 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from adagauss.analysis.figures import against_efc, confusion_figure, front, late_errors, share_over_fair
+from adagauss.analysis.figures import MOST_LINES, against_efc, confusion_figure, front, late_errors, share_over_fair
 from adagauss.analysis.measure import Quantity, measure
 from adagauss.analysis.plotting import (
     METHODS,
     Line,
     Panel,
+    bar_figure,
     colour,
     draw_curves,
     marker,
@@ -169,6 +170,21 @@ def test_lines_are_named_from_the_highest_end_down(opened: Run) -> None:
     lines = [Line(name, [opened], [{"value": np.array(one)}], 0) for name, one in curves.items()]
     (legend,) = draw_curves([Panel("value", "value")], lines).figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["high", "middle", "low", "empty"]
+
+
+def test_more_methods_than_one_panel_can_show_have_a_panel_each(opened: Run) -> None:
+    accuracy = find_study("accuracy")
+    many = {f"method {number}": [opened] for number in range(MOST_LINES + 1)}
+    assert len(accuracy.draw({"one": [opened]}).figure.axes) == 1
+    drawing = accuracy.draw(many)
+    assert len([axes for axes in drawing.figure.axes if axes.get_title()]) == len(many)
+    assert {row["group"] for row in drawing.rows} == set(many)
+
+
+def test_a_bar_has_room_for_its_deviation_and_the_number_is_at_the_edge() -> None:
+    (axes,) = bar_figure({"minutes": {"one": [1.0, 1.0], "other": [0.0, 190.0]}}).axes
+    assert axes.get_xlim()[1] > 95 + statistics.stdev([0.0, 190.0])
+    assert [text.get_text() for text in axes.texts] == ["1.0", "95.0"]
 
 
 def test_a_sweep_refuses_runs_that_differ_in_more_than_its_axis(opened: Run, tmp_path: Path) -> None:
@@ -341,3 +357,6 @@ def test_labels_name_distillation_and_beta_without_implied_settings() -> None:
         str(beta): make_config("adagauss", stream, settings={f"{term}.anti_collapse.beta": beta}) for beta in (1, 10)
     }
     assert labels(betas) == {"1": "adagauss: β = 1", "10": "adagauss: β = 10"}
+    without = {f"{term}.anti_collapse.weight": 0.0, "drift.anti_collapse": 0.0}
+    weights = {"1": make_config("adagauss", stream), "0": make_config("adagauss", stream, settings=without)}
+    assert labels(weights) == {"1": "adagauss: α = 1", "0": "adagauss: α = 0"}

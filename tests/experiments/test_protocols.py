@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -18,7 +20,7 @@ from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig, task_sizes
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.experiments import metrics
-from adagauss.experiments.config import make_config
+from adagauss.experiments.config import SHARED_RECIPE, make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
 from adagauss.experiments.protocols import PROTOCOLS, SCALES, Protocol, protocol
@@ -221,9 +223,17 @@ def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[Run]]]) 
     _, results = grid
     rows = tables.comparison_rows(results)
     assert rows[0]["method"] == "joint"
+    assert {row["recipe of"] for row in rows} == {"ours"}
     for written in tables.FORMATS.values():
         text = written(rows, "")
         assert all(text.count(name) == 1 for name in results)
+
+
+def test_tables_name_whose_recipe_a_run_has() -> None:
+    origins = {"representation.first.learning_rate": "method"}
+    assert tables.whose_recipe(cast(Run, SimpleNamespace(method="pass", origins=origins))) == "authors"
+    shared = {"representation.first.learning_rate": SHARED_RECIPE}
+    assert tables.whose_recipe(cast(Run, SimpleNamespace(method="pass", origins=shared))) == "all methods"
 
 
 def test_every_table_and_figure_says_that_it_is_at_cpu_scale(

@@ -315,6 +315,10 @@ def times() -> ItemResults:
 def test_times_are_minutes_of_training_and_seconds_of_inference(times: ItemResults) -> None:
     line, failed = table_rows([times])
     assert line["training, min"] == "3.0 ± 1.4"
+    assert "recipe of" not in line
+    own = replace(times, config=ReproductionConfig(replace(TINY, recipe="own"), Path("nowhere")))
+    vars(own)["outcomes"] = times.outcomes
+    assert [row["recipe of"] for row in table_rows([own])] == ["FACIL", "authors; first task ours"]
     assert line["paper training, min"] == "53.8 ± 2.9"
     assert line["inference, s"] == "12.0 ± 0.0"
     assert failed["note"] == "failed: the loss became NaN"

@@ -41,6 +41,8 @@ MOST_NAMES = 60
 """Classes up to which each row has a name."""
 MOST_GROUPS = 4
 """Groups with panels of their own."""
+MOST_LINES = 12
+"""Lines of the accuracy in one panel; more get a panel each."""
 MINUTES, BYTES = "training, minutes", "stored without the network, bytes"
 
 
@@ -110,7 +112,11 @@ def accuracy(groups: Groups) -> Drawing:
         last = 100 * float(np.mean([run.curve[-1] for run in line.runs]))
         named.append(replace(line, label=f"{line.label}  {last:.1f}", columns={"group": line.label}))
     panel = Panel("accuracy", "accuracy on all seen classes, %", scale=100, limits=(0, 102))
-    return draw_curves([panel], named, "every task has equal weight", "A_last, %")
+    note = "every task has equal weight"
+    if len(named) <= MOST_LINES:
+        return draw_curves([panel], named, note, "A_last, %")
+    figure, _ = plot.small_multiples(panel, named)
+    return Drawing(figure, plot.curve_rows([panel], named), f"{note}; number: A_last, %")
 
 
 @register_study()

@@ -316,14 +316,18 @@ def draw_bars(axes: Axes, values: Bars, label: str, looks: Mapping[str, int] | N
 
     ``looks`` are the places of their colours; ``limit`` is the largest number of all panels with this axis.
     """
+    ends = [limit]
     for place, (name, numbers) in enumerate(values.items()):
         mean, deviation = (one[0] for one in mean_and_deviation([np.array([number]) for number in numbers]))
         look: dict[str, Any] = {"color": colour(looks[name] if looks else place), "alpha": 0.85, "capsize": 2}
-        bar = axes.barh(place, mean, 0.7, xerr=deviation if deviation > 0 else None, **look)
-        axes.bar_label(bar, fmt="{:.1f}" if mean < 1000 else "{:.0f}", padding=4, fontsize="small")
+        axes.barh(place, mean, 0.7, xerr=deviation if deviation > 0 else None, **look)
+        ends += [*numbers, mean + max(0.0, np.nan_to_num(deviation))]
+        number = f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}"
+        at_edge: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        axes.text(0.99, place, number, **at_edge, fontsize="small")  # clear of the single runs and the paper's number
         if deviation > 0:
             axes.plot(numbers, [place] * len(numbers), "o", color="white", markeredgecolor="black", markeredgewidth=0.5)
-    axes.set(xlim=(0, max(1.2 * limit, 1.2 * max(map(max, values.values())), 1e-9)), xlabel=typeset(label))
+    axes.set(xlim=(0, max(1.2 * max(ends), 1e-9)), xlabel=typeset(label))
     axes.set(ylim=(len(values) - 0.5, -0.5), yticks=range(len(values)))
     axes.set_yticklabels([shown(name, 40, fold=24) for name in values])
     axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -34,6 +34,7 @@ DISTILLATIONS = {
 IMPLIED = {
     f"{TERMS}distillation": ("representation.heads", "representation.train_old_heads"),
     f"{TERMS}anti_collapse": ("drift.anti_collapse",),
+    f"{TERMS}anti_collapse.weight": ("drift.anti_collapse",),
     f"{TERMS}anti_collapse.beta": ("drift.beta",),
 }
 """Settings that change together with a part or a setting; labels name only the latter."""
@@ -264,8 +265,8 @@ def _word(key: str, value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if key.endswith(f".{KIND}"):
         return f"{key.removesuffix(f'.{KIND}').split('.')[-1].replace('_', ' ')} {text}"
-    symbols = {f"{TERMS}anti_collapse.beta": "β", f"{TERMS}distillation.weight": "λ"}
-    return f"{symbols.get(key) or key.rpartition('.')[2]} = {text}"
+    symbols = {"anti_collapse.weight": "α", "anti_collapse.beta": "β", "distillation.weight": "λ"}
+    return f"{symbols.get(key.removeprefix(TERMS)) or key.rpartition('.')[2]} = {text}"
 
 
 # Where a figure comes from.

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from adagauss.experiments.config import SHARED_RECIPE
 from adagauss.experiments.metrics import METRICS, Metric, metrics
 from adagauss.experiments.paper import published
-from adagauss.experiments.run import Groups
+from adagauss.experiments.run import Groups, Run
+from adagauss.methods import method_info
 from adagauss.utils.files import write_atomically
 
 Rows = Sequence[Mapping[str, object]]
@@ -47,6 +49,10 @@ def markdown(rows: Rows, caption: str = "") -> str:
     return "\n".join([*lines, *map(_markdown_row, cells)]) + "\n"
 
 
+LEFT_OUT = ("benchmark", "row", "seeds", "recipe of", "note", "paper ")
+"""Starts of the columns that a LaTeX table with a group of columns per benchmark does not have."""
+
+
 def latex(rows: Rows, caption: str = "") -> str:
     """Write rows as a LaTeX table for the package booktabs: the best of each metric is bold, the second underlined.
 
@@ -60,7 +66,7 @@ def latex(rows: Rows, caption: str = "") -> str:
         if benchmark:
             line["", "method"] = str(row.get("row"))
         for column, value in row.items():
-            if not benchmark or not column.startswith(("benchmark", "row", "seeds", "note", "paper ")):
+            if not benchmark or not column.startswith(LEFT_OUT):
                 line[benchmark, column] = _text(value)
     columns = list(dict.fromkeys(key for line in lines.values() for key in line))
     cells = [[_latex_column(key, line.get(key, ""), lines.values()) for key in columns] for line in lines.values()]
@@ -170,6 +176,11 @@ def compared_metrics(unequal: bool = False) -> list[Metric]:
     return [one for one in metrics() if one.compared or (unequal and one.name.endswith("_pooled"))]
 
 
+def whose_recipe(run: Run) -> str:
+    """Whose training settings a run has: those that its method names, or those that all methods share."""
+    return "all methods" if SHARED_RECIPE in run.origins.values() else method_info(run.method).recipe
+
+
 def comparison_rows(results: Groups) -> list[dict[str, str]]:
     """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost."""
     rows = []
@@ -183,6 +194,7 @@ def comparison_rows(results: Groups) -> list[dict[str, str]]:
             {
                 "method": name,
                 "runs": str(len(runs)),
+                "recipe of": whose_recipe(runs[0]),
                 **{one.title: str(Spread.of([run.metrics[one.name] for run in runs], one.percent)) for one in compared},
                 PAPER_COLUMN: f"{paper.a_last} / {paper.a_inc}" if paper else OTHER_PROTOCOL,
                 "training, min": f"{statistics.fmean(run.cost.training_seconds for run in runs) / 60:.1f}",

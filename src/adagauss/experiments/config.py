@@ -19,6 +19,9 @@ from adagauss.methods import Method, dataset_layers, method_info, resolve_method
 from adagauss.methods.base import stored_method_name
 from adagauss.utils.runtime import RuntimeConfig
 
+SHARED_RECIPE = "shared recipe"
+"""Origin of the settings of a recipe for all methods."""
+
 
 class RunConfig(Config):
     """Everything a run depends on, resolved: equal configurations on one machine give equal numbers."""
@@ -91,7 +94,7 @@ def make_config(
     authors = info.authors_layer(stream.dataset)
     layers = [
         authors,
-        Layer("shared recipe", recipe or {}),
+        Layer(SHARED_RECIPE, recipe or {}),
         *(layer.without(authors.settings) for layer in dataset_layers(stream.dataset)),
         *(protocol.layers(chosen, recipe) if protocol else []),
     ]

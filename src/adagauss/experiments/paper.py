@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import unknown_name
+from adagauss.experiments.config import SHARED_RECIPE
 from adagauss.experiments.protocols import PROTOCOLS, Protocol, protocol
 from adagauss.experiments.run import Run
 from adagauss.methods import method_info
@@ -202,7 +203,7 @@ def find_items(names: Sequence[str]) -> list[Item]:
 
 # The paper's own numbers.
 
-CHOSEN = {USER, "epochs", "shared recipe"}
+CHOSEN = {USER, "epochs", SHARED_RECIPE}
 """Origins of settings that neither the method nor its data or protocol imply."""
 
 

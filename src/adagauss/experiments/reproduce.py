@@ -507,6 +507,8 @@ def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
     for one, label in ((results, label) for results in found for label in results.outcomes):
         numbers, paper = one.numbers(label), one.paper_values(label)
         line = {"benchmark": one.protocol.name, "row": label, "seeds": str(len(numbers))}
+        if one.config.scale.recipe == "own":
+            line["recipe of"] = method_info(one.row(label).method).recipe
         for name in one.item.quantities:
             values = [own[name] for own in numbers.values() if name in own]
             line[TITLES[name]] = str(Spread.of(values, percent=False)) if values else MISSING
