@@ -7,10 +7,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss.data.dataset import Dataset
+from adagauss import Learner
+from adagauss.core.config import plain
+from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.stream import StreamConfig, TaskStream, class_order, task_sizes
-from adagauss.errors import ConfigError
+from adagauss.data.stream import (
+    StreamConfig,
+    TaskStream,
+    blurry,
+    by_task,
+    class_incremental,
+    class_order,
+    domain_incremental,
+    few_shot,
+    long_tailed,
+    repeated,
+    task_sizes,
+)
+from adagauss.errors import ConfigError, DataError, UnsupportedError
+from adagauss.experiments.config import make_config
+from adagauss.methods import make_method
 
 ICARL = """68 56 78 8 23 84 90 65 74 76 40 89 3 92 55 9 26 80 43 38 58 70 77 1 85 19 17 50 28 53 13 81 45 82 6 59 83 16
 15 44 91 41 72 60 79 52 20 10 31 54 37 95 14 71 96 98 97 2 64 66 42 22 35 86 24 34 87 21 99 0 88 27 18 94 11 12 47 25
@@ -170,3 +186,108 @@ def test_only_a_per_run_order_follows_the_seed_of_the_run(order: str, run_seed: 
     config = StreamConfig(tasks=1, class_order=order, class_order_seed=3)
     stream = TaskStream(letters(), config, run_seed=run_seed)
     assert stream.task_classes == [tuple(NAMES[position] for position in class_order(expected, range(10)))]
+
+
+TARGETS = torch.arange(6).repeat(200)
+TASKS = class_incremental(TARGETS, [2, 2, 2])
+
+
+def counts(tasks: torch.Tensor) -> list[list[int]]:
+    """The number of images of each class in each task."""
+    return [torch.bincount(TARGETS[tasks == task], minlength=6).tolist() for task in range(3)]
+
+
+def test_class_incremental_tasks_by_image() -> None:
+    assert counts(TASKS) == [[200, 200, 0, 0, 0, 0], [0, 0, 200, 200, 0, 0], [0, 0, 0, 0, 200, 200]]
+    with pytest.raises(ConfigError, match="add up to 5, but there are 6 classes"):
+        class_incremental(TARGETS, [2, 3])
+
+
+def test_long_tailed_classes_shrink_geometrically() -> None:
+    tasks = long_tailed(TASKS, TARGETS, imbalance=32)
+    assert counts(tasks) == [[200, 100, 0, 0, 0, 0], [0, 0, 50, 25, 0, 0], [0, 0, 0, 0, 12, 6]]
+    assert torch.equal(tasks[tasks >= 0], TASKS[tasks >= 0])
+    assert counts(long_tailed(TASKS, TARGETS, imbalance=1e9))[2] == [0, 0, 0, 0, 1, 1]
+    assert not torch.equal(tasks, long_tailed(TASKS, TARGETS, imbalance=32, seed=1))
+
+
+def test_few_shot_sessions_follow_a_whole_first_task() -> None:
+    tasks = few_shot(TASKS, TARGETS, shots=5)
+    assert counts(tasks) == [[200, 200, 0, 0, 0, 0], [0, 0, 5, 5, 0, 0], [0, 0, 0, 0, 5, 5]]
+    assert counts(few_shot(long_tailed(TASKS, TARGETS, 32), TARGETS, 10))[2] == [0, 0, 0, 0, 10, 6]
+
+
+def test_repeated_classes_come_again_later_only() -> None:
+    tasks = repeated(TASKS, share=0.5)
+    assert bool((tasks >= TASKS).all())
+    found = counts(tasks)
+    assert found[2][4:] == [200, 200]
+    for number in (0, 1):
+        assert sum(row[number] for row in found) == 200
+        assert 70 < found[0][number] < 130
+        assert min(found[1][number], found[2][number]) > 20
+    assert torch.equal(repeated(TASKS, share=0.0), TASKS)
+
+
+def test_blurry_boundaries_exchange_a_share_of_the_images() -> None:
+    tasks = blurry(TASKS, share=0.3)
+    moved = tasks != TASKS
+    assert 0.25 < float(moved.double().mean()) < 0.35
+    assert torch.bincount(tasks).sum() == len(TASKS)
+    assert all(min(row) > 10 for row in counts(tasks))
+    few = few_shot(TASKS, TARGETS, 5)
+    assert torch.equal(blurry(few, share=1.0) < 0, few < 0)
+
+
+def test_domains_are_tasks_with_all_classes() -> None:
+    data = letters().train
+    tasks = domain_incremental(["photo"] * 10 + ["sketch"] * 10 + ["photo"] * 10)
+    assert [(len(task), task.classes) for task in by_task(data, tasks)] == [(20, NAMES), (10, NAMES)]
+
+
+def test_task_numbers_that_do_not_fit_say_why() -> None:
+    data = letters().train
+    with pytest.raises(DataError, match=r"30 images but tasks of shape \(5,\): give one task number per image"):
+        list(by_task(data, torch.zeros(5, dtype=torch.long)))
+    with pytest.raises(DataError, match="task 0 has no images: number the tasks 0, 1, 2"):
+        list(by_task(data, torch.ones(30, dtype=torch.long)))
+
+
+def test_a_stream_of_tasks_may_be_long_tailed_with_few_shots() -> None:
+    stream = TaskStream(letters(), StreamConfig(tasks=5, imbalance=9, shots=1, class_order=(9, *range(9))))
+    assert stream[0].classes == ("j", "a")
+    assert stream[0].train.counts().tolist() == [3, 2]
+    assert all(task.train.counts().tolist() == [1, 1] for task in list(stream)[1:])
+    assert stream[0].test.counts().tolist() == [2, 2]
+    with pytest.raises(ConfigError, match="imbalance"):
+        StreamConfig.of({"imbalance": 0.5})
+
+
+def test_unused_settings_of_a_stream_are_not_stored() -> None:
+    assert "shots" not in plain(StreamConfig())
+    assert plain(StreamConfig(shots=5))["shots"] == 5
+    one, other = (make_config("fecam", StreamConfig(shots=shots)) for shots in (None, 5))
+    assert one.digest() != other.digest()
+
+
+@pytest.mark.parametrize("kind", ["repeated", "blurry", "domain"])
+def test_methods_learn_classes_again_or_say_why_not(kind: str) -> None:
+    digits = load_dataset("digits").train
+    data = digits.rows(torch.arange(0, len(digits), 5))
+    home = class_incremental(data.targets, [5, 5])
+    tasks = {
+        "repeated": repeated(home),
+        "blurry": blurry(home),
+        "domain": domain_incremental([index % 2 for index in range(len(data))]),
+    }[kind]
+    settings = {"backbone.options.filters": 8, "backbone.options.patches": 500}
+    learner = Learner(make_method("analytic-patches", settings=settings), (1, 8, 8), (0.3,), (0.4,))
+    for task in by_task(data, tasks):
+        learner.learn(task)
+    assert sorted(learner.classes, key=str) == list(range(10))
+    assert learner.predict(data.images)[:3] == data.labels[:3]
+    other = Learner(make_method("lwf", settings={"backbone.name": "convnet"}, epochs=1), (1, 8, 8), (0.3,), (0.4,))
+    first, second = by_task(data, tasks)
+    other.learn(first)
+    with pytest.raises(UnsupportedError, match=r"this method cannot learn more of it: .* needs one trained output"):
+        other.learn(second)

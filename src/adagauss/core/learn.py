@@ -262,6 +262,7 @@ class Learner(ClassEdits):
         if empty:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")
         self.method.memory.check(data, before.classes)
+        self.method.augmentation.check(data.images)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
         scale = merge_pixel_ranges(self.scale, pixel_range(data.images))

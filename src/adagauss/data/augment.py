@@ -25,8 +25,8 @@ from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
 from torch import Tensor
 
 from adagauss.core.config import Config
-from adagauss.data.images import Images
-from adagauss.errors import DataError
+from adagauss.data.images import Images, pixel_dtype
+from adagauss.errors import ConfigError, DataError
 
 GREY = 128
 """AutoAugment's grey level for points outside the image, as in the published code of the methods that use it."""
@@ -77,6 +77,16 @@ class Augmentation(Config):
         """Whether images are at most mirrored."""
         plain = Augmentation(crop_padding=0, resized_crop_scale=self.resized_crop_scale)
         return self in (plain, plain.with_changes(flip=False))
+
+    def check(self, images: Images) -> None:
+        """Raise if pixels are floats and an operation would round them to whole grey levels."""
+        off = {"policy": "none", "brightness": 0.0, "resized_crop": False}
+        used = {name: value for name, value in off.items() if getattr(self, name) != value}
+        if used and pixel_dtype(images) != torch.uint8:
+            raise ConfigError(
+                "the pixels are floats, which this augmentation would round to 256 levels: set "
+                + ", ".join(f"augmentation.{name}={value}".lower() for name, value in used.items())
+            )
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment uint8 images ``(B, C, H, W)``; returns float32 images in 0..1 on the same device."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adagauss.data.images import CACHE_BYTES, LabelledImages
-from adagauss.errors import ConfigError, DataError
+from adagauss.errors import ConfigError, DataError, unknown_name
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import Registry, import_custom
 
@@ -39,6 +39,20 @@ class Dataset:
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
 
+    @classmethod
+    def of(cls, name: str, train: Any, test: Any, **reading: Any) -> Dataset:
+        """Create from two map-style datasets, normalised by the training pixels.
+
+        ``reading`` are arguments of `adagauss.data.inputs.labelled_images`. Test images of other classes are left out.
+        """
+        from adagauss.data.inputs import labelled_images, pixel_statistics
+
+        parts = [one if isinstance(one, LabelledImages) else labelled_images(one, **reading) for one in (train, test)]
+        if missing := [label for label in parts[0].classes if label not in parts[1].classes]:
+            raise DataError(f"{name}: class {missing[0]!r} has no test image: each class needs one at least")
+        mean, std = pixel_statistics(parts[0].images, reading.get("reporter"))
+        return cls(name, parts[0], parts[1].of_classes(parts[0].classes), tuple(mean), tuple(std))
+
     @property
     def classes(self) -> tuple[Any, ...]:
         return self.train.classes
@@ -65,13 +79,13 @@ class DatasetInfo:
     """A registered dataset: what `adagauss list datasets` shows, and the function that reads it."""
 
     name: str
-    title: str
-    classes: int | None
-    images: str
-    licence: str
-    folder: str
-    """Folder below the data root where it is expected; empty if it needs no files."""
     read: Callable[[ReadOptions], Dataset]
+    title: str = ""
+    classes: int | None = None
+    images: str = ""
+    licence: str = ""
+    folder: str = ""
+    """Folder below the data root where it is expected; empty if it needs no files."""
     class_order: str = "icarl"
     """Name of the class order that is used by default."""
     takes_path: bool = False
@@ -138,6 +152,8 @@ def dataset_info(name: str) -> DatasetInfo:
     '/my/birds'
     """
     prefix, path = _split_path(name)
+    if path is None and ":" in name and is_dataset(name):
+        raise unknown_name("dataset", name, datasets())
     if path is None:
         import_custom([prefix])
     info = _DATASETS.find(prefix)
@@ -152,6 +168,8 @@ def stored_dataset_name(name: str) -> str:
     prefix, path = _split_path(name)
     if path is not None:
         return f"{prefix}:{path}"
+    if is_dataset(name):
+        return _DATASETS.stored_name(name)
     import_custom([name])
     return _DATASETS.stored_name(name.rpartition(":")[2])
 

@@ -1,6 +1,7 @@
 """Images by index: the one interface through which everything reads pixels.
 
-Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one size for all images of a source.
+Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one size for all images of a source. A
+source may also have float32 pixels; these are on the same scale, 0..255.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from adagauss.errors import DataError
 
 Label = Hashable
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 CACHE_BYTES = 4 * 2**30
 """Memory for decoded images; beyond it, images in files are decoded at every use."""
@@ -39,7 +41,7 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> Tensor:
-        """The images at ``indices`` as one uint8 tensor ``(len(indices), C, H, W)``."""
+        """The images at ``indices`` as one tensor ``(len(indices), C, H, W)``, uint8 or float32 in 0..255."""
 
 
 class ArrayImages:
@@ -54,7 +56,7 @@ class ArrayImages:
     (6, 8, 8)
     """
 
-    def __init__(self, pixels: Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+    def __init__(self, pixels: Tensor | Array) -> None:
         self.pixels = to_uint8_nchw(torch.as_tensor(pixels))
 
     @property
@@ -68,9 +70,27 @@ class ArrayImages:
     def batch(self, indices: Tensor) -> Tensor:
         return self.pixels[indices]
 
-    def __reduce__(self) -> tuple[type[ArrayImages], tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]]:
+    @classmethod
+    def of_floats(cls, pixels: Tensor | Array) -> ArrayImages:
+        """Create from floats in 0..1 with the precision of float32, not rounded to 256 levels.
+
+        >>> ArrayImages.of_floats(np.full((5, 6, 8, 8), 0.1234)).batch(torch.tensor([0]))[0, 0, 0, 0] / 255
+        tensor(0.1234)
+        """
+        pixels = to_nchw(torch.as_tensor(pixels))
+        check_range(pixels)
+        return cls.of_pixels(pixels.float().mul(255 if pixels.is_floating_point() else 1).contiguous())
+
+    @classmethod
+    def of_pixels(cls, pixels: Tensor | Array) -> ArrayImages:
+        """Create from what `batch` returns."""
+        images = cls.__new__(cls)
+        images.pixels = torch.as_tensor(pixels)
+        return images
+
+    def __reduce__(self) -> tuple[Callable[[Array], ArrayImages], tuple[Array]]:
         # By value: torch would send a tensor to another process through shared memory, of which containers have little.
-        return type(self), (self.pixels.cpu().numpy(),)
+        return type(self).of_pixels, (self.pixels.cpu().numpy(),)
 
 
 class Subset:
@@ -112,7 +132,7 @@ class ConcatImages:
         return int(self._starts[-1])
 
     def batch(self, indices: Tensor) -> Tensor:
-        pixels = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
+        pixels = torch.empty(len(indices), *self.shape, dtype=pixel_dtype(self.sources[0]))
         for source, start in zip(self.sources, self._starts.tolist(), strict=False):
             inside = (indices >= start) & (indices < start + len(source))
             if bool(inside.any()):
@@ -169,6 +189,11 @@ class LabelledImages:
         groups = None if self.groups is None else self.groups[kept]
         return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes), groups)
 
+    def rows(self, rows: Tensor) -> LabelledImages:
+        """Select images by position, with the same classes."""
+        groups = None if self.groups is None else self.groups[rows]
+        return LabelledImages(Subset(self.images, rows), self.targets[rows], self.classes, groups)
+
     def counts(self) -> Tensor:
         """Number of images of each class."""
         return torch.bincount(self.targets, minlength=len(self.classes))
@@ -205,6 +230,11 @@ def check_one_kind(labels: Sequence[Label]) -> None:
 
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
     """Convert pixels of any common layout to uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
+    return to_uint8(to_nchw(pixels))
+
+
+def to_nchw(pixels: Tensor) -> Tensor:
+    """Convert pixels of any common layout to ``(N, C, H, W)``."""
     if pixels.ndim == 3:
         pixels = pixels.unsqueeze(1)
     if pixels.ndim == 4 and len(pixels) == 0:
@@ -221,7 +251,7 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
             f"images of shape {tuple(pixels.shape)} have neither 1, 3 or 4 channels nor fewer channels than rows and "
             "columns: give them as (N, C, H, W)"
         )
-    return to_uint8(pixels.permute(0, 3, 1, 2) if axis == 2 else pixels)
+    return pixels.permute(0, 3, 1, 2) if axis == 2 else pixels
 
 
 def channel_axis(shape: tuple[int, ...]) -> int | None:
@@ -235,8 +265,14 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
 
 def to_uint8(pixels: Tensor) -> Tensor:
     """Convert pixels to uint8, images along the first axis; floats must lie in 0..1, integers in 0..255."""
-    if pixels.dtype == torch.uint8:
-        return pixels.contiguous()
+    if pixels.dtype != torch.uint8:
+        check_range(pixels)
+        pixels = (pixels * 255).round() if pixels.is_floating_point() else pixels
+    return pixels.to(torch.uint8).contiguous()
+
+
+def check_range(pixels: Tensor) -> None:
+    """Raise unless floats lie in 0..1, and integers in 0..255."""
     bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
     if len(bad):
         raise DataError(
@@ -250,7 +286,11 @@ def to_uint8(pixels: Tensor) -> Tensor:
             f"{kind} images must lie in 0..{limit}, these lie in {low:g}..{high:g}: scale them (16-bit by 257), or "
             "give uint8 pixels in 0..255"
         )
-    return ((pixels * 255).round() if limit == 1 else pixels).to(torch.uint8).contiguous()
+
+
+def pixel_dtype(images: Images) -> torch.dtype:
+    """The type of the pixels: uint8 or float32."""
+    return images.batch(torch.zeros(1, dtype=torch.long)).dtype
 
 
 def evenly_spaced(count: int, most: int) -> Tensor:

@@ -42,7 +42,15 @@ from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, as_picture, fitted, image_size, upright
 from adagauss.data.folders import PHOTO_SIZE, FileImages, folders_in, image_files, images_in, usable
-from adagauss.data.images import ArrayImages, Images, LabelledImages, channel_axis, evenly_spaced, to_uint8_nchw
+from adagauss.data.images import (
+    ArrayImages,
+    Images,
+    LabelledImages,
+    channel_axis,
+    evenly_spaced,
+    pixel_dtype,
+    to_uint8_nchw,
+)
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular, resolve_path
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -228,6 +236,8 @@ def _sizes(images: Sequence[Any]) -> list[tuple[int, ...]]:
 
 def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[list[float], list[float]]:
     """Compute mean and standard deviation of each channel, of values in 0..1: exact, from counts of the 256 levels."""
+    if pixel_dtype(images) != torch.uint8:
+        return _float_statistics(images)
     channels = images.shape[0]
     counts = torch.zeros(channels, 256, dtype=torch.float64)
     with (reporter or Reporter()).progress("brightness of images", len(images)) as advance:
@@ -241,6 +251,116 @@ def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[
     std = (shares * (levels - mean.unsqueeze(1)).square()).sum(1).sqrt()
     # A constant channel is not scaled.
     return mean.tolist(), torch.where(std > 0, std, torch.ones_like(std)).tolist()
+
+
+def _float_statistics(images: Images) -> tuple[list[float], list[float]]:
+    sums = torch.zeros(2, images.shape[0], dtype=torch.float64)
+    for rows in torch.split(torch.arange(len(images)), STATISTICS_BATCH):
+        pixels = images.batch(rows).double().cpu() / 255
+        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
+    mean, square = sums / (len(images) * images.shape[1] * images.shape[2])
+    std = (square - mean.square()).clamp_min(0).sqrt()
+    return mean.tolist(), torch.where(std > 0, std, torch.ones_like(std)).tolist()
+
+
+# ------------------------------------------------------------------------------------------------- map-style datasets
+
+
+@dataclass(frozen=True)
+class DatasetImages:
+    """The images of a map-style dataset, read at every use."""
+
+    items: Any
+    key: Any
+    shape: Shape
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        return torch.stack([_item_pixels(self.items[index][self.key], index) for index in indices.tolist()])
+
+
+def labelled_images(
+    dataset: Any,
+    *,
+    image: str = "image",
+    label: str = "label",
+    in_memory: bool = True,
+    reporter: Reporter | None = None,
+) -> LabelledImages:
+    """Read a map-style dataset of torch, torchvision or Hugging Face: any object with a length and items.
+
+    An item is a pair of image and label, or a dictionary. An image is a PIL image, or an array or tensor (C, H, W),
+    (H, W, C) or (H, W): integers in 0..255, or floats in 0..1, which are not rounded. All have one shape.
+
+    Args:
+        dataset: the dataset, with its transform.
+        image: name of the image in items that are dictionaries.
+        label: name of the label in items that are dictionaries; Hugging Face's class names replace its numbers.
+        in_memory: whether pixels are stored; otherwise items are read again at every use, with random transforms
+            drawn again, and a run with those cannot be resumed.
+        reporter: shows progress.
+    """
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")) or not len(dataset):
+        raise DataError(f"{type(dataset).__name__} must have a length above 0 and items by position (map-style)")
+    names = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)
+    labels: list[Hashable] = []
+    with (reporter or Reporter()).progress("reading items", len(dataset)) as advance:
+        for index in range(len(dataset)):
+            try:
+                item = dataset[index]
+                keys = (image, label) if isinstance(item, Mapping) else (0, 1)
+                value, target = item[keys[0]], item[keys[1]]
+            except Exception as error:  # code of the user may raise anything
+                raise DataError(
+                    f"item {index} of {len(dataset)} has no image and label ({type(error).__name__}: {error}): give "
+                    f"pairs, or dictionaries with {image!r} and {label!r}"
+                ) from error
+            pixels = _item_pixels(value, index)
+            if not index:
+                first = pixels
+                stored = torch.empty(len(dataset) if in_memory else 0, *first.shape, dtype=first.dtype)
+            if pixels.shape != first.shape or pixels.dtype != first.dtype:
+                raise DataError(
+                    f"image {index} is {pixels.dtype} of shape {tuple(pixels.shape)}, image 0 {first.dtype} of shape "
+                    f"{tuple(first.shape)}: bring all images to one shape and type in the transform of the dataset"
+                )
+            if in_memory:
+                stored[index] = pixels
+            labels.append(_item_label(target, index, names))
+            advance()
+    images = ArrayImages.of_pixels(stored if in_memory else first[None])
+    return LabelledImages.from_labels(images if in_memory else DatasetImages(dataset, keys[0], images.shape), labels)
+
+
+def _item_pixels(value: object, index: int) -> Tensor:
+    """One image (C, H, W), uint8 or float32 in 0..255."""
+    if isinstance(value, Image.Image):
+        return _picture_pixels(value, ImageSpec())
+    if not isinstance(value, np.ndarray | Tensor):
+        raise DataError(f"image {index} is {type(value).__name__}: it must be a PIL image, an array or a tensor")
+    array = plain_array(value, f"image {index}")
+    read = ArrayImages.of_floats if array.dtype.kind == "f" else ArrayImages
+    try:
+        return read(array[None]).pixels[0]
+    except DataError as error:
+        raise DataError(
+            f"image {index}: {error}. If a transform normalises images, leave it out: `Dataset` has mean and deviation"
+        ) from None
+
+
+def _item_label(value: Any, index: int, names: Sequence[str] | None) -> Hashable:
+    """One label: text or a number, with the name that Hugging Face has for it."""
+    if isinstance(value, np.generic | np.ndarray | Tensor) and np.asarray(value).size == 1:
+        value = value.item()
+    if not isinstance(value, str | int | float) or value != value:
+        raise DataError(f"the label of item {index} is {value!r:.60}: give one class for each image, a number or text")
+    if names is None:
+        return value
+    if not (isinstance(value, int) and 0 <= value < len(names)):
+        raise DataError(f"the label of item {index} is {value!r}, and the dataset has {len(names)} class names")
+    return names[value]
 
 
 # ---------------------------------------------------------------------------------------------------------------- files

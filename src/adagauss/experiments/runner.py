@@ -262,7 +262,7 @@ class ValidationSplit:
         stream = make_stream(config, dataset)
         if self.tasks > len(stream):
             raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
-        images = dataset.train.of_classes(stream.seen(self.tasks - 1))
+        images = stream.dataset.train.of_classes(stream.seen(self.tasks - 1))
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "held out"))
         validation = torch.zeros(len(images), dtype=torch.bool)
         for target, label in enumerate(images.classes):
@@ -280,6 +280,7 @@ class ValidationSplit:
         )
         # Classes are numbered in the order of the stream.
         sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
-        first = config.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
+        taken = {"classes": None, "class_order": "natural", "imbalance": None, "shots": None}
+        first = config.stream.model_copy(update={"sizes": sizes, **taken})
         validated = Dataset(dataset.name, train, test, mean=dataset.mean, std=dataset.std)
         return config.model_copy(update={"stream": first}), validated
