@@ -318,7 +318,7 @@ def test_times_are_minutes_of_training_and_seconds_of_inference(times: ItemResul
     assert "recipe of" not in line
     own = replace(times, config=ReproductionConfig(replace(TINY, recipe="own"), Path("nowhere")))
     vars(own)["outcomes"] = times.outcomes
-    assert [row["recipe of"] for row in table_rows([own])] == ["FACIL", "authors; first task ours"]
+    assert [row["recipe of"] for row in table_rows([own])] == ["FACIL; schedule ours", "authors; first task ours"]
     assert line["paper training, min"] == "53.8 ± 2.9"
     assert line["inference, s"] == "12.0 ± 0.0"
     assert failed["note"] == "failed: the loss became NaN"
