@@ -191,6 +191,27 @@ def test_sets_hold_the_right_class(original: IncrementalClassifier) -> None:
         original.prediction_sets(images, 2)
 
 
+@pytest.mark.parametrize(
+    ("method", "classes", "number", "words"),
+    [
+        ("analytic-patches", 1, 9, "no held-out images .* teach at least two classes, each with at least 3"),
+        ("analytic-patches", 3, 1, "no held-out images"),
+        ("finetune", 3, 3, r"at the rate 0\.05 needs 20 held-out images of known classes and has 9"),
+    ],
+)
+def test_unknown_classes_without_held_out_images_are_a_warning(
+    method: str, classes: int, number: int, words: str
+) -> None:
+    rows = [row for label in range(classes) for row in np.flatnonzero(DIGITS.target == label)[:number]]
+    images, labels = PIXELS[rows], DIGITS.target[rows]
+    settings = {"backbone.options.filters": 20} if method != "finetune" else {"backbone.name": "convnet"}
+    few = IncrementalClassifier(method, settings=settings, epochs=1 if method == "finetune" else None)
+    few.fit(images, labels)
+    for predict in (few.predict, few.classify):
+        with pytest.warns(UserWarning, match=words):
+            predict(images, unknown=True)
+
+
 def test_summary_follows_the_classes(original: IncrementalClassifier) -> None:
     summary = original.summary()
     assert [found.label for found in summary] == original.classes_.tolist()

@@ -93,8 +93,8 @@ class IncrementalClassifier:
 
     Args:
         method: name of a method, as `adagauss list methods` shows them. None takes one that trains nothing: a
-            linear classifier on a pretrained network and a dictionary of image patches (``exact-auto``) where the extra
-            ``pretrained`` is installed, else ridge regression on the patches (``exact``).
+            linear classifier on a pretrained network and a dictionary of image patches (``analytic``) where the extra
+            ``pretrained`` is installed, else ridge regression on the patches (``analytic-patches``).
         preset: one of its presets; None takes its default one.
         effort: ``good`` is the method above; ``quick`` takes about half its time with a pretrained network.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
@@ -121,7 +121,7 @@ class IncrementalClassifier:
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits().images / 16, load_digits().target
-    >>> classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
+    >>> classifier = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 50})
     >>> for task in ([0, 1], [2, 3]):
     ...     chosen = np.isin(labels, task)
     ...     classifier = classifier.partial_fit(images[chosen], labels[chosen])
@@ -256,7 +256,7 @@ class IncrementalClassifier:
         With ``unknown``, None marks images that seem to show none of the known classes. Its value is the target
         false-positive rate: True is 0.05. The array then holds objects.
         """
-        return self._predictions(images)[1].labels(unknown)
+        return self._predictions(images, unknown)[1].labels(unknown)
 
     def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """Return (N, C) class probabilities, columns as in ``classes_``."""
@@ -272,7 +272,7 @@ class IncrementalClassifier:
         With ``unknown``, as in `predict`, the label of an image of no known class is None.
         """
         top = as_int("top", top, least=1)
-        names, found = self._predictions(images)
+        names, found = self._predictions(images, unknown)
         return found.named(names, top, unknown)
 
     def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
@@ -295,8 +295,10 @@ class IncrementalClassifier:
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(hits, weights=weights))
 
-    def _predictions(self, images: ImagesLike) -> tuple[tuple[str, ...], PredictionBatch]:
+    def _predictions(self, images: ImagesLike, unknown: Unknown = None) -> tuple[tuple[str, ...], PredictionBatch]:
         learner = self._fitted()
+        if text := learner.state.predictor.unknown_warning(unknown):
+            warnings.warn(text, stacklevel=3)
         read = read_images(images, self._spec(learner))
         return read.names, learner.predictions(read.images, self._reporter())
 
@@ -482,20 +484,20 @@ class IncrementalClassifier:
 def default_method() -> str:
     """Return the method for photographs on a CPU: the most accurate one that trains nothing."""
     if backbone_info(PRETRAINED).available:
-        return "exact-auto"
+        return "analytic"
     warnings.warn(
         "no pretrained network is installed, so image patches are used; photographs are recognised far better with "
         "one: pip install 'adagauss[pretrained]'",
         stacklevel=2,
     )
-    return "exact"
+    return "analytic-patches"
 
 
 def quick_method() -> tuple[str, Settings]:
     """Return the method of ``effort="quick"`` and its settings."""
     if backbone_info(PRETRAINED).available:
-        return "exact-pretrained", {"backbone.input_size": 160}
-    return "exact", {"backbone.options.filters": 200}
+        return "analytic-pretrained", {"backbone.input_size": 160}
+    return "analytic-patches", {"backbone.options.filters": 200}
 
 
 # ------------------------------------------------------------------------------------------------------------ labels

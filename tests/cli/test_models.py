@@ -81,8 +81,26 @@ def test_info_names_a_class_of_one_image(adagauss: Command, photographs: Photogr
     assert "1 class, taught in 1 task " in said
     assert "that image's feature is stored (owl)" in said
     assert "knows one class and always predicts it" in outcome.said
+    assert "of a class of one image, that image's feature is stored (owl): add images" in outcome.said
     for command in ("evaluate", "predict"):
         assert "knows one class and" in adagauss(command, tmp_path / "one.safetensors", tmp_path / "one").said
+
+
+def test_too_few_images_for_estimates_and_unknown_classes_are_named(
+    adagauss: Command, photographs: Photographs, tmp_path: Path
+) -> None:
+    photographs(tmp_path / "one", ("owl", "wren"), 1)
+    photographs(tmp_path / "two", ("owl", "wren"), 2, first=20)
+    model = tmp_path / "m.safetensors"
+    adagauss("teach", model, tmp_path / "one", *SMALL)
+    said = adagauss("predict", model, tmp_path / "one", "--unknown", "0.05").said
+    assert "no held-out images of known classes, so no image is labelled unknown: teach at least two classes" in said
+    adagauss("teach", model, tmp_path / "two")
+    outcome = adagauss("info", model)
+    assert "100" not in outcome.out.split("estimated accuracy")[1]
+    assert "fewer than 10 held-out images; adagauss evaluate measures it" in outcome.out
+    assert "method   analytic-patches:" in outcome.out
+    assert "held-out" not in adagauss("predict", model, tmp_path / "one", "--unknown", "0.05").said
 
 
 def test_pictures_that_are_not_read_are_told_of_once(

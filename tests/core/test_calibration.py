@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.core.calibration import Calibration, CalibrationStats
+from adagauss.core.calibration import MIN_SUMMARY_IMAGES, Calibration, CalibrationStats
 from adagauss.core.ood import (
     ClassDistance,
     left_out_distances,
@@ -165,14 +165,31 @@ def test_one_new_image_does_not_make_old_statistics_new() -> None:
 
 def test_a_summary_counts_images_hits_and_confusions() -> None:
     evidence = CalibrationStats()
-    evidence.add(torch.tensor([8, 4, 0]))
-    scores = torch.tensor([[2.0, 1, 0], [1, 2, 0], [1, 2, 0], [0, 0, 1], [0, 2, 1]])
-    evidence.observe(scores, torch.tensor([0, 0, 0, 0, 1]))
+    evidence.add(torch.tensor([24, 12, 0]))
+    scores = torch.tensor([[2.0, 1, 0], [1, 2, 0], [1, 2, 0], [0, 0, 1], [0, 2, 1]]).repeat(10, 1)
+    evidence.observe(scores, torch.tensor([0, 0, 0, 0, 1]).repeat(10))
     cat, dog, owl = evidence.summary(["cat", "dog", "owl"])
-    assert (cat.label, cat.images, cat.expected_accuracy) == ("cat", 8, 0.25)
+    assert (cat.label, cat.images, cat.expected_accuracy) == ("cat", 24, 0.25)
     assert cat.confused_with == (("dog", 0.5), ("owl", 0.25))
-    assert (dog.images, dog.expected_accuracy, dog.confused_with) == (4, 1.0, ())
+    assert (dog.images, dog.expected_accuracy, dog.confused_with) == (12, 1.0, ())
     assert (owl.images, owl.expected_accuracy) == (0, None)
+
+
+def test_a_summary_has_no_estimates_from_few_images() -> None:
+    evidence = CalibrationStats()
+    targets = torch.tensor([0] * MIN_SUMMARY_IMAGES + [1] * (MIN_SUMMARY_IMAGES - 1))
+    evidence.observe(torch.eye(2)[1 - targets], targets)
+    many, few = evidence.summary("ab")
+    assert (many.expected_accuracy, many.confused_with) == (0.0, (("b", 1.0),))
+    assert (few.expected_accuracy, few.confused_with) == (None, ())
+
+
+def test_a_merged_class_was_measured_among_the_mean_number_of_classes() -> None:
+    evidence = CalibrationStats()
+    evidence.observe(torch.eye(2).repeat(10, 1), torch.arange(20) % 2)
+    evidence.observe(torch.eye(5)[2:].repeat(10, 1), torch.arange(30) % 3 + 2)
+    merged = evidence.remap_classes(((0,), (1, 4), (2, 3)))
+    assert merged.among.tolist() == [2, 3, 5]
 
 
 def test_a_forgotten_class_leaves_no_row() -> None:
@@ -193,7 +210,7 @@ def test_a_forgotten_class_leaves_no_row() -> None:
 
 def test_joined_classes_are_no_longer_confused() -> None:
     evidence = CalibrationStats()
-    evidence.observe(torch.eye(3), torch.tensor([1, 0, 2]))
+    evidence.observe(torch.eye(3).repeat(10, 1), torch.tensor([1, 0, 2]).repeat(10))
     assert [one.expected_accuracy for one in evidence.summary("abc")] == [0.0, 0.0, 1.0]
     joined = evidence.remap_classes(((0, 1), (2,)))
     assert [one.expected_accuracy for one in joined.summary("ac")] == [1.0, 1.0]

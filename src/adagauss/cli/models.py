@@ -142,6 +142,8 @@ def report_saved(path: Path, classifier: IncrementalClassifier) -> None:
     """Print the number of classes and the size of a changed model."""
     say(f"{path} now knows {known_classes(classifier)} ({path.stat().st_size / 1e6:.1f} MB; no image is in it).")
     warn_of_one_class(path, classifier)
+    if single := single_image_note(classifier):
+        warn(f"{single}: add images of it, or see docs/privacy.md")
 
 
 def warn_of_one_class(path: Path, classifier: IncrementalClassifier) -> None:
@@ -497,7 +499,7 @@ def info(
 
 def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
     """The facts shown above the classes: method, images, last changes, and stored bytes."""
-    from adagauss.core.learner_state import single_image_classes
+    from adagauss.core.config import old_names
     from adagauss.experiments.run import RunFolder
 
     learner = classifier.learner_
@@ -506,6 +508,7 @@ def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple
     yield "knows", f"{known_classes(classifier)}, taught in {counted(len(learner.tasks), 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
     name = RunFolder(path).settings.get("method_name") if path.is_dir() else classifier.method
+    name = old_names()["methods"].get(name, name)
     yield "method", f"{name or f'effort {classifier.effort}'}: {parts}"
     yield "images", "{} channels, {} x {} pixels; resize mode {}".format(*learner.shape, learner.resize_mode)
     trained = "trained" if method.trains else "not trained"
@@ -526,15 +529,24 @@ def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple
     for group, count in sizes.most_common():
         if count:
             yield "keeps", f"{count:,} bytes: {meanings.get(group, f'state of the part {group}')}"
-    single = ""
-    if alone := single_image_classes(learner.state):
-        names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
-        single = f"; but of a class of one image, that image's feature is stored ({names})"
-    yield "not kept", f"images, names of files, and features of single images{single}"
+    single = single_image_note(classifier)
+    yield "not kept", f"images, names of files, and features of single images{'; but ' if single else ''}{single}"
+
+
+def single_image_note(classifier: IncrementalClassifier) -> str:
+    """Say that the features of classes of one image are stored; empty without such classes."""
+    from adagauss.core.learner_state import single_image_classes
+
+    if not (alone := single_image_classes(classifier.learner_.state)):
+        return ""
+    names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
+    return f"of a class of one image, that image's feature is stored ({names})"
 
 
 def class_lines(classifier: IncrementalClassifier) -> list[str]:
     """One line per class: images, estimated accuracy, confused classes."""
+    from adagauss.core.calibration import MIN_SUMMARY_IMAGES
+
     summaries = classifier.summary()
     older = [one for one in summaries if one.expected_accuracy is not None and one.among < len(summaries)]
     rows = [
@@ -549,6 +561,10 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
     lines = ["", *table(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
     if older:
         lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
+    if any(one.expected_accuracy is None for one in summaries):
+        lines.append(
+            f"without an estimate: fewer than {MIN_SUMMARY_IMAGES} held-out images; adagauss evaluate measures it"
+        )
     return lines
 
 

@@ -165,6 +165,10 @@ class PValue(nn.Module):
         last = min(int(atypical.nonzero().max()), len(EDGES) - 1) if self.has_distances else 0
         self.top = 2 * float(EDGES[last].log())
 
+    def least(self, distances: bool) -> float:
+        """The lower bound of the p-value: with ``distances``, it falls to 0; without, it is at least 1/(images + 1)."""
+        return 1.0 if not self.has_margins else 0.0 if distances and self.has_distances else 1 / self.total
+
     def atypicality(self, margins: Tensor, distances: Tensor) -> Tensor:
         """Low for typical images of known classes; any sign."""
         low = (self.margin - margins.double()) / self.margin_spread

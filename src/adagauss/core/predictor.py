@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,8 @@ Array = npt.NDArray[Any]
 Unknown = bool | float | None
 """Target false-positive rate of unknown-class detection; True for `FALSE_POSITIVE_RATE`, None or False for off."""
 FALSE_POSITIVE_RATE = 0.05
+MIN_IMAGES = 3
+"""Images of a class from which every method holds some out."""
 
 
 class Scores(NamedTuple):
@@ -66,11 +69,36 @@ class Predictor(nn.Module):
             if self.read is not None:
                 self.read = tuple(read or first == start for read, first in zip(self.read, starts, strict=False))
 
+    def unknown_warning(self, unknown: Unknown) -> str | None:
+        """A warning if no image can be labelled unknown at this rate, for lack of held-out images."""
+        if unknown is None or unknown is False:
+            return None
+        rate, images = false_positive_rate(unknown), round(self.p_value.total) - 1
+        if self.p_value.least(self.distance is not None) < rate:
+            return None
+        if not self.p_value.has_margins:
+            return (
+                "unknown-class detection has no held-out images of known classes, so no image is labelled unknown: "
+                f"teach at least two classes, each with at least {MIN_IMAGES} different images"
+            )
+        return (
+            f"unknown-class detection at the rate {rate:g} needs {math.floor(1 / rate)} held-out images of known "
+            f"classes and has {images}, so no image is labelled unknown: teach more images, or use a larger rate"
+        )
+
     def forward(self, images: Tensor) -> Scores:
         features = self.extractor(images, self.read, prediction=True)
         scores: Tensor = self.scorer(features)
         distances = None if self.distance is None else self.distance(features)
         return Scores(self.calibration(scores), self.p_value(self.margin(features, scores), distances))
+
+
+def false_positive_rate(unknown: Unknown) -> float:
+    """The rate that `Unknown` stands for; a value that is not a rate is a `ConfigError`."""
+    rate = FALSE_POSITIVE_RATE if unknown is True else unknown
+    if not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
+        raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
+    return float(rate)
 
 
 def finite(scores: Tensor) -> Tensor:
@@ -127,10 +155,7 @@ class PredictionBatch:
 
     def is_unknown(self, unknown: float = FALSE_POSITIVE_RATE) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, at this false-positive rate; see `Unknown`."""
-        rate = FALSE_POSITIVE_RATE if unknown is True else unknown
-        if not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
-            raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
-        return np.asarray((self.ood_score() > 1 - rate).cpu().numpy())
+        return np.asarray((self.ood_score() > 1 - false_positive_rate(unknown)).cpu().numpy())
 
     def ood_score(self) -> Tensor:
         """(N,) the share of images of known classes that are more typical: near 1 for images of no known class."""

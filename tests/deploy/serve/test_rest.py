@@ -184,6 +184,7 @@ def test_what_a_method_cannot_do_is_refused_with_the_reason(serve: Serve, tmp_pa
 def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(reader: TestClient) -> None:
     assert labels(reader, "grey") != [None]
     answer = reader.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
+    assert answer.json()["warning"] == ""
     strange = answer.json()["predictions"][0]
     assert strange["unknown"]
     assert strange["label"] is None
@@ -191,6 +192,17 @@ def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(reader: Test
     assert labels(reader, "red", "green", query="?unknown=0.05") == ["red", "green"]
     for rate in ("0", "1", "x"):
         assert reader.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
+
+
+def test_an_unknown_rate_without_held_out_images_is_a_warning(serve: Serve, tmp_path: Path) -> None:
+    classifier = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 20})
+    classifier.fit(np.stack([pixels("red", 0), pixels("green", 0)]), ["red", "green"]).save(
+        tmp_path / "two.safetensors"
+    )
+    client = serve(tmp_path / "two.safetensors")
+    for rate, words in (("?unknown=0.05", "no held-out images"), ("", "")):
+        found = client.post(f"/api/predict{rate}", files=form(red=1)).json()["warning"]
+        assert (words in found) if words else not found
 
 
 def test_everything_is_in_the_description_of_the_interface(reader: TestClient) -> None:

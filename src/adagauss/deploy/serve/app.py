@@ -69,6 +69,8 @@ class Predictions(BaseModel):
 
     version: int
     predictions: list[Prediction]
+    warning: str = ""
+    """Why no picture can be unknown at the requested rate."""
 
 
 class ModelInfo(BaseModel):
@@ -176,7 +178,8 @@ async def predict(
             prediction.probability = answer.probability
             prediction.top = probabilities(answer.top)
     # A finished response: FastAPI would validate the predictions once more.
-    content = Predictions(version=model.version, predictions=predictions).model_dump_json()
+    warning = model.classifier.learner_.state.predictor.unknown_warning(unknown) or ""
+    content = Predictions(version=model.version, predictions=predictions, warning=warning).model_dump_json()
     return Response(content, media_type="application/json")
 
 

@@ -50,7 +50,8 @@ async function classify() {
   const sent = items;
   const form = new FormData();
   for (const item of sent) form.append("pictures", item.file);
-  const { predictions } = await post(`/api/predict?${query(sent.length === 1 ? 5 : 3)}`, form);
+  const { predictions, warning } = await post(`/api/predict?${query(sent.length === 1 ? 5 : 3)}`, form);
+  if (warning) say(warning);
   if (sent === items) render(predictions);
 }
 
