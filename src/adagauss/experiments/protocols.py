@@ -99,7 +99,7 @@ class Protocol:
             stream=stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
             settings={**self.settings, **{key: settings[key] for key in settings if key not in runtime}},
             runtime={key.removeprefix(RUNTIME): value for key, value in runtime.items()},
-            preset_settings=self.preset_settings if scale == "cpu" else _DATA[scale]["preset_settings"],
+            preset_settings=self.preset_settings if scale == "cpu" else _DATA["few"]["preset_settings"],
             scale="cpu",
             needs_weights=self.needs_weights and scale != "cpu",
         )
