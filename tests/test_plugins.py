@@ -110,7 +110,7 @@ def test_a_file_is_named_on_the_command_line_or_in_the_environment(tmp_path: Pat
     assert "error" not in shown
     assert f"{file}, source" in json.loads((run / "environment.json").read_text())["plugin own"]
     shown = printed(commands, None, ("info", str(run)))
-    assert "the module 'own' cannot be found: put its folder on PYTHONPATH, or install its package; the run" in shown
+    assert "name its file in ADAGAUSS_PLUGINS; the run was started with" in shown
     assert f"plugin own ({file}, source" in shown
     shown = printed(in_environment, str(file), commands, None, ("info", str(run)), ("list", "datasets"))
     assert "own:momentum" in shown

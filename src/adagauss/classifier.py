@@ -178,10 +178,7 @@ class IncrementalClassifier:
         assert learner is not None
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
-            report = learner.learn(data)
-        if not self.verbose:  # a reporter has already shown them
-            for text in report.warnings:
-                warnings.warn(text, stacklevel=3)
+            learner.learn(data)
         self.learner_ = learner
         return self
 

@@ -118,3 +118,29 @@ def test_a_refusal_of_the_system_gives_a_message(
     outcome = adagauss("run", "--out", "out", "--resume")
     assert outcome.code == 2
     assert "secret/config.yaml: Permission denied" in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tasks", "11"), "11 tasks were requested, but there are only 4 classes"),
+        (("-s", "stream.classes=11"), "11 classes were requested, but digits has 10"),
+        (("--tasks", "5,6"), "the task sizes add up to 11, but there are 4 classes"),
+        (("-s", "backbone.weights=imagenet"), "comes without weights"),
+        (("-s", "backbone.weights=nowhere.pth"), "nowhere.pth does not exist"),
+        (("-s", "backbone.stem=large"), "has only one stem"),
+        (("-s", "drift.epochs=3"), "unknown setting"),
+        (("--out", "out"), "already holds a run: continue it with --resume"),
+        (("--out", "out", "--resume", "--seed", "1"), "was started with other settings"),
+    ],
+)
+def test_errors_come_before_images_are_read(
+    adagauss: Command, finished: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
+) -> None:
+    def reading(*_: object) -> None:
+        raise AssertionError("the dataset is read")
+
+    monkeypatch.setattr("adagauss.data.dataset.load_dataset", reading)
+    outcome = adagauss(*RUN, "-s", "backbone.name=convnet", *options)
+    assert outcome.code == 2
+    assert message in outcome.err

@@ -57,7 +57,7 @@ def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes
 
 
 def test_a_module_that_cannot_be_found_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'nowhere\.at_all' cannot be found: put its folder on PYTHONPATH"):
+    with pytest.raises(ConfigError, match=r"'nowhere\.at_all' cannot be found: install its package, put its"):
         method_info("nowhere.at_all:method")
     with pytest.raises(ConfigError, match=r"'nowhere\.at_all' cannot be found"):
         make_method("adagauss", settings={"drift.kind": "nowhere.at_all:shift"})

@@ -72,6 +72,17 @@ class BackboneConfig(Config):
             given = info.options.of(given or {}, "backbone.options.")
         return {**data, "name": stored_backbone_name(name), "options": given}
 
+    def check(self) -> None:
+        """Raise if the backbone does not have what the settings choose."""
+        info = backbone_info(self.name)
+        if self.stem != "auto" and not info.stems:
+            raise ConfigError(f"backbone {info.name!r} has only one stem: leave backbone.stem at auto")
+        if self.weights == "imagenet" and not info.carries_weights:
+            raise ConfigError(
+                f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "
+                "resnet18 weights for resnet18, or choose a pretrained backbone such as efficientnet_lite0"
+            )
+
     @field_validator("weights")
     @classmethod
     def _absolute_file(cls, weights: str | None) -> str | None:
@@ -247,14 +258,8 @@ def build_extractor(
         initial_weights: False leaves the network random and reads no weight file: for a caller that then loads all
             parameters from a checkpoint, on a machine that may not have the file.
     """
+    config.check()
     info = backbone_info(config.name)
-    if config.stem != "auto" and not info.stems:
-        raise ConfigError(f"backbone {info.name!r} has only one stem: leave backbone.stem at auto")
-    if config.weights == "imagenet" and not info.carries_weights:
-        raise ConfigError(
-            f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "
-            "resnet18 weights for resnet18, or choose a pretrained backbone such as efficientnet_lite0"
-        )
     channels, height, width = shape
     if channels == 1 and info.carries_weights:
         channels = COLOUR

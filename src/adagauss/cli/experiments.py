@@ -123,7 +123,7 @@ def resolve_run(context: Context, reporter: Reporter) -> tuple[RunConfig, Datase
     from adagauss.data.dataset import load_dataset
     from adagauss.distributed.launch import check_devices
     from adagauss.experiments.run import RunFolder
-    from adagauss.experiments.runner import make_stream
+    from adagauss.experiments.runner import check_continued, make_stream
     from adagauss.utils.runtime import Runtime
 
     given = context.params
@@ -133,7 +133,9 @@ def resolve_run(context: Context, reporter: Reporter) -> tuple[RunConfig, Datase
     only_resumed = folder is not None and not given_options(context) - NOT_CONFIGURATION
     config = folder.config if folder is not None and only_resumed else Experiment.of(context).config(given)
     if folder is None:
-        config.check_weight_file()  # before any image is decoded
+        config.check_inputs()  # before any image is decoded
+    if given["out"] is not None:
+        check_continued(RunFolder(given["out"]), config, given["resume"])
     Runtime(config.runtime).check()
     check_devices(given["devices"], config.runtime)
     data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -269,6 +270,9 @@ class Learner(ClassEdits):
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale
+        if type(self.runtime.reporter) is Reporter:  # it shows nothing
+            for text in report.warnings:
+                warnings.warn(text, stacklevel=2)
         return report
 
     def features(self, images: Images, bottleneck: bool = True) -> Tensor:

@@ -93,13 +93,7 @@ class TaskStream:
         named = config.class_order if config.class_order is not None else default_order
         seed = run_seed if named == "per-run" else config.class_order_seed
         order = class_order(named, dataset.classes, seed)
-        if config.classes is not None:
-            if config.classes > len(order):
-                raise ConfigError(f"{config.classes} classes were requested, but {dataset.name} has {len(order)}")
-            order = order[: config.classes]
-        sizes = list(config.sizes) if config.sizes else task_sizes(len(order), config.tasks, config.first)
-        if sum(sizes) != len(order):
-            raise ConfigError(f"the task sizes add up to {sum(sizes)}, but there are {len(order)} classes")
+        sizes = divided_sizes(config, len(order), dataset.name)
         labels = iter([dataset.classes[position] for position in order])
         self.task_classes: list[tuple[Label, ...]] = [tuple(islice(labels, size)) for size in sizes]
         self.dataset = replace(dataset, train=self._sampled(dataset.train, config, sizes))
@@ -129,6 +123,18 @@ class TaskStream:
 
     def __iter__(self) -> Iterator[Task]:
         return (self[index] for index in range(len(self)))
+
+
+def divided_sizes(config: StreamConfig, classes: int, dataset: str) -> list[int]:
+    """Return the number of classes of each task, for a dataset with this many classes."""
+    if config.classes is not None:
+        if config.classes > classes:
+            raise ConfigError(f"{config.classes} classes were requested, but {dataset} has {classes}")
+        classes = config.classes
+    sizes = list(config.sizes) if config.sizes else task_sizes(classes, config.tasks, config.first)
+    if sum(sizes) != classes:
+        raise ConfigError(f"the task sizes add up to {sum(sizes)}, but there are {classes} classes")
+    return sizes
 
 
 def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:

@@ -12,7 +12,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from adagauss.backbones.extractor import NAMED_WEIGHTS
 from adagauss.core.config import Config, Layer, plain
-from adagauss.data.stream import StreamConfig
+from adagauss.data.dataset import dataset_info
+from adagauss.data.stream import StreamConfig, divided_sizes
 from adagauss.errors import ConfigError
 from adagauss.experiments.protocols import Protocol
 from adagauss.methods import Method, dataset_layers, method_info, resolve_method
@@ -56,8 +57,15 @@ class RunConfig(Config):
         data = {key: value for key, value in plain(self).items() if key != "seed"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
 
-    def check_weight_file(self) -> None:
-        """Raise if the weight file of the network is missing. A run that has learned a task no longer needs it."""
+    def check_inputs(self) -> None:
+        """Raise if weights of the network are missing or the tasks do not fit the dataset, before it is read.
+
+        A run that has learned a task no longer needs the weights.
+        """
+        self.method.backbone.check()
+        info, order = dataset_info(self.stream.dataset), self.stream.class_order
+        if info.classes is not None:
+            divided_sizes(self.stream, len(order) if isinstance(order, tuple) else info.classes, info.name)
         weights = self.method.backbone.weights
         if weights is not None and weights not in NAMED_WEIGHTS and not Path(weights).is_file():
             raise ConfigError(

@@ -284,7 +284,7 @@ def run_grid(
                 protocol.check_weights(config.method)
             own = [config.model_copy(update={"seed": seed}) for seed in dict.fromkeys(seeds)]
             if not all(RunFolder(out / one.folder_name).learned_tasks() for one in own):
-                config.check_weight_file()
+                config.check_inputs()
         except (ConfigError, DataError) as error:
             failures[name] = error
             continue

@@ -328,7 +328,7 @@ def run_missing(runs: Iterable[RunSpec], config: ReproductionConfig) -> None:
         if isinstance(finished_run(spec, config), Problem):
             try:
                 if not RunFolder(spec.folder).learned_tasks():
-                    spec.config.check_weight_file()
+                    spec.config.check_inputs()
                 missing.append(spec)
             except ConfigError as error:  # before any image is decoded
                 config.failures[spec.name] = str(error)

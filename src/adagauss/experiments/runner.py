@@ -148,18 +148,11 @@ def _learn(
     return learner, report
 
 
-def _begin(
-    folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
-) -> None:
-    """Write configuration and environment into a new run folder, or check that a run may be continued."""
+def check_continued(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
+    """Return whether the folder holds a run that is continued; raise if it holds one that cannot be."""
     saved = any((folder.path / name).exists() for name in ("tasks", "snapshots"))
-    now = environment(runtime.device, runtime.processes, config)
     if not folder.exists() or not (resume or saved):
-        folder.write_json(ENVIRONMENT, {**now, **command()})
-        folder.write_json(DATA, fingerprints(dataset))
-        folder.write_json(ORIGINS, dict(config.origins))
-        folder.write_config(plain(config))
-        return
+        return False
     if not resume:
         raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
     # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
@@ -171,6 +164,20 @@ def _begin(
             f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
             f"{theirs.get(key)!r} there, {ours.get(key)!r} now): use the same settings, or another --out"
         )
+    return True
+
+
+def _begin(
+    folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
+) -> None:
+    """Write configuration and environment into a new run folder, or check that a run may be continued."""
+    now = environment(runtime.device, runtime.processes, config)
+    if not check_continued(folder, config, resume):
+        folder.write_json(ENVIRONMENT, {**now, **command()})
+        folder.write_json(DATA, fingerprints(dataset))
+        folder.write_json(ORIGINS, dict(config.origins))
+        folder.write_config(plain(config))
+        return
     check_data(folder, dataset, reporter)
     before = {"processes": "1", **folder.environment}  # older runs did not store the processes
     changed = [

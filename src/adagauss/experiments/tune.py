@@ -102,7 +102,7 @@ def tune(search: Search, out: Path, *, trials: int = 20, workers: Workers | None
     a machine stay unfinished, and go on when the search is resumed.
     """
     search.check()
-    search.base.check_weight_file()
+    search.base.check_inputs()
     workers = workers or Workers()
     search.split.of(search.base, read_dataset(search.base.stream, workers.options))
     optuna = import_extra("optuna", "tune", "tune")

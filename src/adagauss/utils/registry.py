@@ -43,7 +43,8 @@ def import_plugin(name: str) -> None:
         load_plugins()
         if module not in sys.modules:
             raise ConfigError(
-                f"the module {module!r} cannot be found: put its folder on PYTHONPATH, or install its package"
+                f"the module {module!r} cannot be found: install its package, put its folder on PYTHONPATH, or "
+                f"name its file in {VARIABLE}"
             ) from error
         return
     if file is not None and not (found and file.samefile(found)):
