@@ -13,7 +13,11 @@ from PIL import Image, ImageOps
 session = onnxruntime.InferenceSession(sys.argv[1])
 labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
 for path in sys.argv[2:]:
-    picture = ImageOps.exif_transpose(Image.open(path))
+    try:
+        picture = ImageOps.exif_transpose(Image.open(path))
+    except Exception as error:  # a folder, or a file that cannot be decoded
+        print(f"{path}: skipped ({error})", file=sys.stderr)
+        continue
     if picture.mode not in ("RGB", "L", "CMYK", "P", "1"):
         print(f"{path}: save it with 8 bits a colour and without transparency first", file=sys.stderr)
         continue

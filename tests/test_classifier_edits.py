@@ -91,7 +91,7 @@ def test_other_images_than_those_learned_are_not_taken_out(
             taught.forget(0, images=wrong)
     strange = np.full_like(zeros[:5], 255)
     strange[:, ::2] = 0
-    with pytest.raises(DataError, match=r"some of them were never learned"):
+    with pytest.raises(DataError, match=r"these are not, or not only, the images that were learned as"):
         taught.forget(0, images=strange)
     np.testing.assert_array_equal(taught.predict_proba(PIXELS[:50]), before)
     caplog.clear()

@@ -46,6 +46,7 @@ from adagauss.data.inputs import (
     peek,
     pixel_statistics,
     read_images,
+    relation,
 )
 from adagauss.deploy.onnx import export_onnx
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
@@ -527,7 +528,8 @@ def labelled_images(
     kept = [listed[position] for position in read.kept.tolist()]
     if lost := [label for label in dict.fromkeys(listed) if label not in set(kept)]:
         raise DataError(f"none of the images of class {lost[0]!r} can be decoded: repair them or leave the class out")
-    return replace(LabelledImages.from_labels(read.images, kept), groups=read.grouped(groups))
+    data = LabelledImages.from_labels(read.images, kept)
+    return replace(data, groups=read.grouped(groups), grouped_by=relation(groups))
 
 
 def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) -> LabelledImages:

@@ -129,7 +129,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["compare", "--seeds", "0,-1"], "--seeds takes numbers"),
         (["run", "--protocol", "cifar100-10", "--set", "stream.classes=4"], "give only one"),
         (["run", "--set", "backbone.train_blocks=last:99"], "use all, or fewer"),
-        (["predict", "nowhere", "x.png"], "there is no model nowhere"),
+        (["predict", "nowhere", "x.png"], "there is no model nowhere: `adagauss teach NAME.safetensors FOLDER`"),
         (["info", "."], "not a run folder"),
         (["rescore", "nowhere"], "not a run folder"),
     ],

@@ -85,6 +85,17 @@ def test_every_command_that_changes_a_model_waits(
     assert "is being changed by" in adagauss(command, birds, *rest).said
 
 
+def test_a_command_does_not_wait_long_for_a_server(
+    adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "SERVER_SECONDS", 0.1)
+    with lock_model(birds, server=True):
+        refused = adagauss("forget", birds, "owl")
+    assert f"is served by process {os.getpid()} on {socket.gethostname()} (" in refused.said
+    assert "make the change on the page of the server or by REST, or stop the server" in refused.said
+    assert "waiting" not in refused.said
+
+
 def test_readers_do_not_wait(adagauss: Command, birds: Path, holder: subprocess.Popen[str]) -> None:
     started = time.monotonic()
     for words in (["info", birds], ["predict", birds, "unseen/owl", "--quiet"]):

@@ -111,6 +111,21 @@ def test_pictures_that_are_not_read_are_told_of_once(
     assert caplog.text.count("1 .avif") == 1
 
 
+def test_images_without_a_known_extension_are_counted(
+    adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = next(Path("seen/owl").iterdir()).read_bytes()
+    Path("more/tit").mkdir(parents=True)
+    for name in ("photo", "photo.jfif", "notes.txt"):
+        Path("more/tit", name).write_bytes(b"text" if name == "notes.txt" else image)
+    refused = adagauss("teach", birds, "more")
+    assert refused.code == 2
+    assert "more/tit holds no images, only images without a known extension, such as photo: give them" in refused.said
+    Path("more/tit/a.png").write_bytes(image)
+    assert adagauss("teach", birds, "more").code == 0
+    assert "2 images without a known extension, such as photo, are left out" in caplog.text
+
+
 def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:
     before = birds.read_bytes()
     refused = adagauss("teach", birds, "seen", "--set", "backbone.options.filters=9")
@@ -279,7 +294,7 @@ def test_two_programs_do_not_overwrite_each_other(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["predict", "nowhere", "seen"], "adagauss teach nowhere FOLDER"),
+        (["predict", "nowhere", "seen"], "adagauss teach NAME.safetensors FOLDER"),
         (["predict", "birds.safetensors", "nowhere.png"], "no such file or folder"),
         (["predict", "birds.safetensors", "seen", "--unknown", "7"], "between 0 and 1"),
         (["evaluate", "birds.safetensors", "seen/owl"], "holds no class folders"),

@@ -93,7 +93,7 @@ def test_a_class_of_one_burst_has_no_estimate_and_a_warning() -> None:
     images, labels = noise_with_copies(2)
     labels[-20:] = ["single"] * 20
     groups = [*range(100), *[100] * 20]
-    with pytest.warns(UserWarning, match="class 'single' are near-duplicates.*cannot be estimated"):
+    with pytest.warns(UserWarning, match="class 'single' are one group, so .* cannot be estimated"):
         classifier = IncrementalClassifier("analytic-patches", settings=SETTINGS).fit(images, labels, groups=groups)
     assert {one.label for one in classifier.summary() if one.expected_accuracy is None} == {"single"}
     with warnings.catch_warnings():
@@ -115,6 +115,7 @@ def files(folder: Path) -> Path:
     [
         ("^track(.*)_", "matches none of 120 file names, such as 'object0/0.png'"),
         ("(", "not a regular expression"),
+        ("", "the pattern is empty"),
         ([1, 2], "120 images but 2 groups"),
     ],
 )
@@ -131,3 +132,5 @@ def test_a_pattern_names_the_folders_of_objects(tmp_path: Path) -> None:
     classifier = IncrementalClassifier("analytic-patches", settings=SETTINGS)
     classifier.fit(files(tmp_path), groups="^[^/]+/")
     assert all(one.expected_accuracy is not None for one in classifier.summary())
+    with pytest.warns(UserWarning, match=r"class 'a', 'b', 'c' are one group of the pattern '\^obj'"):
+        classifier.fit(files(tmp_path), groups="^obj")

@@ -253,14 +253,19 @@ def test_the_example_needs_neither_torch_nor_this_library(
     files = [tmp_path / f"{number}.png" for number in range(4)]
     for file, pixels in zip(files, pictures, strict=False):
         Image.fromarray(pixels).save(file)
+    unreadable = [tmp_path, tmp_path / "text.jpg", tmp_path / "half.png"]
+    unreadable[1].write_bytes(b"text")
+    unreadable[2].write_bytes(files[0].read_bytes()[:-40])
     program = f"""
 import runpy, sys
 sys.modules["torch"] = sys.modules["adagauss"] = None  # importing them raises
-sys.argv[1:] = {[str(exported), *map(str, files)]!r}
+sys.argv[1:] = {[str(exported), *map(str, [*unreadable, *files])]!r}
 runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
+    for path, line in zip(unreadable, child.stderr.splitlines(), strict=True):
+        assert line.startswith(f"{path}: skipped (")
     answers = [line.split("\t") for line in child.stdout.splitlines()]
     assert [(path, label) for path, label, _ in answers] == [
         (prediction.name, prediction.label) for prediction in classifier.classify(files)

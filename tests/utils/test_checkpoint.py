@@ -180,6 +180,21 @@ def test_a_full_disk_leaves_the_old_file_whole(
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "Free some space"), (errno.EACCES, "Make its folder writable"), (errno.EIO, "Check the path and")],
+)
+def test_the_remedy_of_a_failed_write_fits_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(atomic, "_create", fail)
+    with pytest.raises(CheckpointError, match=remedy):
+        saved(tmp_path)
+
+
 def test_a_folder_that_cannot_be_made_is_a_readable_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(CheckpointError, match="could not be written"):

@@ -27,7 +27,7 @@ from adagauss.core.near_duplicates import group_sizes, near_duplicates, sketched
 from adagauss.core.ood import left_out_distances
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches
-from adagauss.data.images import Label
+from adagauss.data.images import Label, LabelledImages
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
 from adagauss.parts.classifiers import Classifier
@@ -85,6 +85,8 @@ class Sample(NamedTuple):
     """The score column of the class of each."""
     groups: Tensor
     """Images of one group are left out together."""
+    grouped_by: str = LabelledImages.grouped_by
+    """The relation of the images of one group, for messages."""
 
 
 Expansion = Callable[[Tensor], Tensor]
@@ -124,7 +126,7 @@ def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expa
     features[~others] = held[(sampled.cumsum(0) - 1)[chosen[~others]]]
     if bool(others.any()):  # of the same groups
         features[others] = expanded(now.part(chosen[others]).prediction_features())
-    return Sample(features, columns[now.data.targets[chosen]], groups[chosen])
+    return Sample(features, columns[now.data.targets[chosen]], groups[chosen], now.data.grouped_by)
 
 
 def remove_task(sums: MomentSums, now: CurrentTask, expanded: Expansion) -> None:
@@ -324,17 +326,17 @@ class AnalyticClassifier(Classifier):
         """The scorer of new sums, selected by a sample of the new images; ``labels`` are those of its columns."""
         choice, groups = copy.deepcopy(known.choice), self.feature_groups(now.network)
         weighing = Standardizer(sums, groups)
-        scores, others = choice.observe(weighing, *sample)
+        scores, others = choice.observe(weighing, *sample[:3])
         scorer = AnalyticScorer(sums, known.random, choice, choice.solve(weighing))
         last = max((index for index, read in enumerate(scorer.reads(groups) or ()) if read), default=len(groups) - 1)
         part = slice(start := sum(groups[:last]), start + groups[last])
-        features, columns, together = (one[others] for one in sample)
+        features, columns, together = (one[others] for one in sample[:3])
         sizes = group_sizes(sample.groups)
         distances = left_out_distances(features[:, part], columns.to(features.device), together, sums.cross[part])
         alone = [repr(labels[column]) for column in torch.unique(sample.targets[~others & (sizes > 1)]).tolist()]
         warning = (
-            f"all images of class {_named(alone)} are near-duplicates, so its accuracy cannot be estimated. Add images "
-            "of other objects"
+            f"all images of class {_named(alone)} are {sample.grouped_by}, so its accuracy cannot be estimated. Add "
+            "images of other objects"
         )
         return Fitted(scorer, HeldOutScores(scores, columns, distances, start), warning if alone else None)
 

@@ -61,7 +61,8 @@ def open_model(
 def check_model(path: Path) -> dict[str, Any]:
     """Raise if the path is not a model, before the slow imports; return the facts in a file, not validated."""
     if not path.exists():
-        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
+        name = path if path.suffix == MODEL_SUFFIX else f"NAME{MODEL_SUFFIX}"
+        raise CheckpointError(f"there is no model {path}: `adagauss teach {name} FOLDER` makes one")
     if path.is_dir() and not (path / "config.yaml").exists():
         raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
     return {} if path.is_dir() else stored_facts(path, "learner")

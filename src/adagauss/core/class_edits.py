@@ -66,9 +66,10 @@ class ClassEdits:
         except (NumericalError, DataError) as error:
             if data is None:
                 raise
+            named = ", ".join(map(repr, labels))
             raise DataError(
-                f"without these images the sums are invalid ({error}), so some of them were never "
-                "learned: give only the files that the classes were learned from, or none"
+                f"these are not, or not only, the images that were learned as {named}: give exactly the files that the "
+                "classes were learned from, or none"
             ) from error
         self._replace(before, after)
 

@@ -44,6 +44,10 @@ UNSUPPORTED_SUFFIXES = (
 )
 """Image formats that are not read; a warning or an error names them."""
 
+MAX_OPENED = 1000
+"""Files without a known extension that are opened to find images among them."""
+RENAME = "give them the extension of their format, such as .jpg"
+
 WHOLE_SIDE = 8 / 7
 """Shorter side of a whole picture, in units of the side of its central square: 256 for 224, as papers prepare them."""
 WORKERS = 2
@@ -145,20 +149,45 @@ def class_folders(folder: Path) -> list[Path]:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """List all image files in a folder and below, sorted by path; warn about images of unsupported formats."""
-    files = image_files(require(folder), IMAGE_SUFFIXES | UNSUPPORTED_SUFFIXES)
+    """List all image files in a folder and below, sorted by path; warn about images that are left out.
+
+    These have an unsupported format, or no known extension.
+    """
+    files = image_files(require(folder), None)
     found = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+    unnamed = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES | UNSUPPORTED_SUFFIXES]
+    unnamed = [path for path in unnamed[:MAX_OPENED] if _is_image(path)]
     others = Counter(suffix for path in files if (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES)
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     advice = "convert them to JPEG or PNG"
     if not HEIC_SUFFIXES.isdisjoint(others):
         advice += ", or install the extra heic (pip install 'adagauss[heic]')"
     if not found:
-        unread = f", only files that are not read ({named}): {advice}"
-        raise DataError(f"{folder} holds no images{unread if others else ': fill it or remove it'}")
+        unread = ": fill it or remove it"
+        if unnamed:
+            unread = f", only images without a known extension, such as {unnamed[0].name}: {RENAME}"
+        if others:
+            unread = f", only files that are not read ({named}): {advice}"
+        raise DataError(f"{folder} holds no images{unread}")
     if others:
         logger.warning("%s: files that are not read (%s) are left out; %s", folder, named, advice)
+    if unnamed:
+        count, name = len(unnamed), unnamed[0].name
+        logger.warning(
+            "%s: %d images without a known extension, such as %s, are left out; %s", folder, count, name, RENAME
+        )
     return found
+
+
+def _is_image(path: Path) -> bool:
+    """Whether the file begins like an image."""
+    try:
+        image_size(path)
+    except MemoryError:
+        raise
+    except Exception:  # image decoders raise nearly any exception
+        return False
+    return True
 
 
 def files_of_classes(folders: Sequence[Path]) -> Files:
@@ -206,8 +235,8 @@ def folders_in(folder: Path) -> list[Path]:
     )
 
 
-def image_files(folder: Path, suffixes: Collection[str] = IMAGE_SUFFIXES) -> list[Path]:
-    """List all image files in a folder and its subfolders, sorted by path; there may be none.
+def image_files(folder: Path, suffixes: Collection[str] | None = IMAGE_SUFFIXES) -> list[Path]:
+    """List all image files in a folder and its subfolders, sorted by path; there may be none. None lists all files.
 
     Links are followed, but not to a parent folder, which would bring in other classes.
     """
@@ -221,7 +250,7 @@ def image_files(folder: Path, suffixes: Collection[str] = IMAGE_SUFFIXES) -> lis
         folders[:] = sorted(filter(_visible, folders)) if identity not in visited else []
         if identity not in visited:
             paths = (Path(place, name) for name in names if _visible(name))
-            found += [path for path in paths if path.suffix.lower() in suffixes]
+            found += [path for path in paths if suffixes is None or path.suffix.lower() in suffixes]
         visited.add(identity)
     # Not only files: a pipe or a device with the name of an image is refused when it is read, not skipped.
     return sorted(path for path in found if path.exists())

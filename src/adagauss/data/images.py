@@ -149,6 +149,8 @@ class LabelledImages:
     classes: tuple[Label, ...]
     groups: Tensor | None = None
     """(N,) numbers: images of one group, such as frames of one video, are held out together. None: near-duplicates."""
+    grouped_by: str = "near-duplicates"
+    """The relation of the images of one group, for messages."""
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.targets):

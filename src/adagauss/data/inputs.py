@@ -28,7 +28,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from numbers import Number
 from pathlib import Path
@@ -112,6 +112,8 @@ class NamedImages:
         if groups is None:
             return None
         if isinstance(groups, str):
+            if not groups:
+                raise DataError("groups: the pattern is empty, so all images would be one group: omit it")
             try:
                 matches = [re.search(groups, name) for name in self.names]
             except re.error as error:
@@ -132,6 +134,13 @@ class NamedImages:
             values = [given[position] for position in self.kept.tolist()]
         numbers: dict[Hashable, int] = {}
         return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values])
+
+
+def relation(groups: GroupsLike) -> str:
+    """The relation of images of one group, for messages."""
+    if groups is None:
+        return LabelledImages.grouped_by
+    return f"one group of the pattern {groups!r}" if isinstance(groups, str) else "one group"
 
 
 def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | None = None) -> NamedImages:
@@ -420,7 +429,8 @@ def class_folder_images(path: Path, spec: ImageSpec, groups: GroupsLike = None) 
     names = [str(file.relative_to(folders[target])) for file, target in listed]
     read = file_images([file for file, _ in listed], names, spec)
     targets = torch.tensor([target for _, target in listed])[read.kept]
-    data = LabelledImages(read.images, targets, tuple(one.name for one in folders), read.grouped(groups))
+    data = LabelledImages(read.images, targets, tuple(one.name for one in folders))
+    data = replace(data, groups=read.grouped(groups), grouped_by=relation(groups))
     for label, count in zip(data.classes, data.counts().tolist(), strict=True):
         if not count:
             raise DataError(

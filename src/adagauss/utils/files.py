@@ -86,9 +86,18 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], object], *,
             raise
         raise CheckpointError(
             f"{path} could not be written ({error.strerror or error}); the old file is unchanged. "
-            "Free some space or choose another folder, then try again."
+            f"{_remedy(error)}, then try again."
         ) from error
     _sync_replaced(target)
+
+
+def _remedy(error: OSError) -> str:
+    """What to do after a failed write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space or choose another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "Make its folder writable or choose another folder"
+    return "Check the path and the disk, or choose another folder"
 
 
 def move_atomically(source: Path, target: Path) -> None:
@@ -206,11 +215,19 @@ def _sweep(folder: Path) -> None:
 
 LOCK_SECONDS = 300.0
 """Time that a change of a model waits for another one to end."""
+SERVER_SECONDS = 2.0
+"""Time that it waits for a server to stop."""
+SERVER = ", a server"
+"""Marks a server among the descriptions of processes."""
 
 
 @contextmanager
 def lock_model(
-    path: Path, seconds: float | None = None, waiting: Callable[[str], object] = lambda holder: None
+    path: Path,
+    seconds: float | None = None,
+    waiting: Callable[[str], object] = lambda holder: None,
+    *,
+    server: bool = False,
 ) -> Iterator[None]:
     """Hold the lock of a model file: from before it is read until its replacement is complete.
 
@@ -220,8 +237,9 @@ def lock_model(
 
     Args:
         path: the model file, which need not exist yet; a symbolic link is followed.
-        seconds: how long to wait; None means `LOCK_SECONDS`.
-        waiting: called once with a description of the holder if the lock is not free.
+        seconds: how long to wait, at most `SERVER_SECONDS` for a server; None means `LOCK_SECONDS`.
+        waiting: called once with a description of the holder if the lock is not free, and the holder is no server.
+        server: whether this process holds the lock until it ends.
 
     Raises:
         CheckpointError: another process still holds the lock; the message names it.
@@ -235,11 +253,19 @@ def lock_model(
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            waiting(_holder(file))
+            if (holder := _holder(file)).endswith(SERVER):
+                seconds = min(seconds, SERVER_SECONDS)
+            else:
+                waiting(holder)
             lock.acquire(timeout=seconds, poll_interval=0.1)
     except Timeout:
+        if (holder := _holder(file)).endswith(SERVER):
+            raise CheckpointError(
+                f"{path} is served by {holder.removesuffix(SERVER)}: make the change on the page of the server or by "
+                "REST, or stop the server and try again"
+            ) from None
         raise CheckpointError(
-            f"{path} is being changed by {_holder(file)}; waited {seconds:g} s. Wait until it has ended, or stop it, "
+            f"{path} is being changed by {holder}; waited {seconds:g} s. Wait until it has ended, or stop it, "
             "then try again"
         ) from None
     except OSError as error:
@@ -252,7 +278,7 @@ def lock_model(
         # No further words of the command: one may be a token.
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
         with suppress(OSError):  # only a message lacks it
-            holder = f"process {os.getpid()} on {socket.gethostname()} ({command[:100]})"
+            holder = f"process {os.getpid()} on {socket.gethostname()} ({command[:100]}){SERVER if server else ''}"
             file.write_text(holder, encoding="utf-8", errors="replace")
         yield
     finally:

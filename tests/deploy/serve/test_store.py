@@ -22,9 +22,12 @@ def rename(store: Store, old: str, new: str) -> int:
 def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "LOCK_SECONDS", 0.1)
     store = Store(model)
-    with pytest.raises(CheckpointError, match="is being changed by process"):
+    with pytest.raises(CheckpointError, match="is served by process"):
         Store(model)
-    with pytest.raises(CheckpointError, match="is being changed by process"), lock_model(model, seconds=0.1):
+    with (
+        pytest.raises(CheckpointError, match=r"is served by process .* or stop the server"),
+        lock_model(model, seconds=0.1),
+    ):
         pass
     store.close()
     Store(model).close()

@@ -91,7 +91,7 @@ class Store:
                 f"{self.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
         with ExitStack() as lock:
-            lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
+            lock.enter_context(lock_model(self.path, LOCK_SECONDS, server=True))
             self._publish(self._reconciled(), Model.load(self.path))
             self._drop_copies(UNDO)
             self._lock = lock.pop_all()
