@@ -59,18 +59,21 @@ class ClassEdits:
         if not gone:
             return
         kept = tuple((column,) for column in range(len(before.classes)) if column not in gone)
+        wrong = DataError(
+            f"these are not the images that class {' or '.join(map(repr, labels))} was learned from: give the same "
+            "files, or no files to remove only their mean and count"
+        )
         try:
             after = self._remapped(kept, data)
-            if data is not None:
-                after.scorer.check()  # a file with invalid sums could not be read again
-        except (NumericalError, DataError) as error:
+        except NumericalError as error:
             if data is None:
                 raise
-            named = ", ".join(map(repr, labels))
-            raise DataError(
-                f"these are not, or not only, the images that were learned as {named}: give exactly the files that the "
-                "classes were learned from, or none"
-            ) from error
+            raise wrong from error
+        if data is not None:
+            try:
+                after.scorer.check()  # a file with invalid sums could not be read again
+            except DataError as error:
+                raise wrong from error
         self._replace(before, after)
 
     def rename(self, old: Label, new: Label) -> None:
