@@ -115,6 +115,21 @@ def safe_cholesky(matrix: Tensor, floor: float = 1e-12) -> SafeCholesky:
     return SafeCholesky(factor, jitter)
 
 
+def training_cholesky(matrix: Tensor, floor: float) -> Tensor:
+    """`safe_cholesky` of a sample covariance in a loss: no number is read back, so that a GPU need not be waited for.
+
+    One jitter is enough for a positive semi-definite matrix. NaN stays NaN; the training loop reports it.
+    """
+    exact = symmetrise(matrix.double())
+    scale = mean_diagonal(exact).detach().abs()
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    factor, info = torch.linalg.cholesky_ex(exact.detach())
+    jitter = torch.where(_failed(factor, info, floor * scale), floor * scale, 0.0)
+    identity = torch.eye(exact.shape[-1], dtype=exact.dtype, device=exact.device)
+    lower: Tensor = torch.linalg.cholesky_ex(exact + jitter[..., None, None] * identity).L
+    return lower
+
+
 def _failed(factor: Tensor, info: Tensor, smallest: Tensor) -> Tensor:
     pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square().amin(-1)
     return (info != 0) | ~(pivots > smallest)

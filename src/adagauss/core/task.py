@@ -17,7 +17,7 @@ from adagauss.data.augment import Augmentation, Changes, mirrored, unchanged
 from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import NumericalError
-from adagauss.utils.runtime import Runtime
+from adagauss.utils.runtime import Runtime, to_device
 
 Draw = Callable[[int], Changes]
 """Maps a batch size to the augmentation of that batch, which converts uint8 pixels to floats in 0..1."""
@@ -226,9 +226,10 @@ class CurrentTask:
         if self.whole is not None:
             return self.whole.frozen_rows(self.rows[rows], flips)
         plain = self.frozen_maps()
-        maps = plain[rows.to(plain.device)]
+        maps = plain[to_device(rows, plain.device)]
         if self.augmentation.flip:
-            maps[flips.to(plain.device)] = self.frozen_maps("flip")[rows[flips].to(plain.device)]
+            mirrored_rows = to_device(rows[flips], plain.device)
+            maps[to_device(flips.nonzero().flatten(), plain.device)] = self.frozen_maps("flip")[mirrored_rows]
         return maps.contiguous(memory_format=self.runtime.memory_format) if maps.ndim == 4 else maps
 
     def _learned(self, extractor: Extractor, view: str | int) -> Tensor:
@@ -324,7 +325,7 @@ class ImageBatches:
             chosen = order[start:stop]
             changes = self.now.augmentation.draw(len(chosen), (height, width), generator)
             rows = runtime.processes.divide(len(chosen)).rows
-            yield self._read(chosen[rows], changes.of(rows)), data.targets[chosen].to(runtime.device)
+            yield self._read(chosen[rows], changes.of(rows)), to_device(data.targets[chosen], runtime.device)
 
     def _read(self, indices: Tensor, changes: Changes) -> Tensor:
         if self.cached:

@@ -21,7 +21,7 @@ from adagauss.distributed.batch_norm import shared_batch_norm
 from adagauss.distributed.processes import Processes
 from adagauss.errors import ConfigError, NumericalError, unknown_name
 from adagauss.utils.registry import module_name
-from adagauss.utils.runtime import Runtime
+from adagauss.utils.runtime import Runtime, to_device
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 History = list[dict[str, float]]
@@ -165,7 +165,7 @@ class TensorBatches:
         tensors = self.source(epoch, generator)
         for _ in range(self.passes):
             order = torch.randperm(self.rows, generator=generator) if self.shuffle else torch.arange(self.rows)
-            order = order.to(tensors[0].device)
+            order = to_device(order, tensors[0].device)
             for start, stop in self.bounds:
                 yield tuple(tensor[order[start:stop]] for tensor in tensors)
 
@@ -361,10 +361,10 @@ class Sampler:
     def draw(self, classes: Tensor, generator: torch.Generator) -> Tensor:
         """One draw per entry of ``classes``, which are positions in the bank."""
         device = self.means.device
-        noise = torch.randn(len(classes), self.means.shape[1], generator=generator).to(device)
-        draws = self.means[classes.to(device)]
+        noise = to_device(torch.randn(len(classes), self.means.shape[1], generator=generator), device)
+        draws = self.means[to_device(classes, device)]
         # One product per class: gathering a factor for every draw would take S² numbers per draw.
         for index in sorted(set(classes.tolist())):
-            rows = torch.nonzero(classes == index).flatten().to(device)
+            rows = to_device(torch.nonzero(classes == index).flatten(), device)
             draws[rows] += noise[rows] @ self.factors[index].T
         return draws

@@ -27,6 +27,7 @@ from torch import Tensor
 from adagauss.core.config import Config
 from adagauss.data.images import Images, pixel_dtype
 from adagauss.errors import ConfigError, DataError
+from adagauss.utils.runtime import to_device
 
 GREY = 128
 """AutoAugment's grey level for points outside the image, as in the published code of the methods that use it."""
@@ -141,8 +142,8 @@ class Changes:
         if crops is not None and isinstance(change, partial) and change.func is resized_crop:
             found = crops(rows, partial(boxes_of, drawn["tries"], **change.keywords))
             if found is not None:
-                return Changes(tuple(others))(found.to(device))
-        return self(images.batch(rows).to(device))
+                return Changes(tuple(others))(to_device(found, device))
+        return self(to_device(images.batch(rows), device))
 
     def of(self, rows: Tensor) -> Changes:
         """Select the parameters of some images of the batch, to augment each as within the whole batch."""
@@ -206,7 +207,7 @@ def blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
     """Reshape one value per image to ``(B, 1, 1, 1)``, on the device of the images."""
-    return values.to(images.device).view(-1, 1, 1, 1)
+    return to_device(values, images.device).view(-1, 1, 1, 1)
 
 
 def luminance(images: Tensor) -> Tensor:
@@ -230,15 +231,14 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
 
 def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel to 0..255: ``(v - low) · 255 / (high - low)``; a channel with one level is unchanged."""
-    # Double precision, on the CPU since not every accelerator has it: single precision would sometimes be off by one
-    # grey level.
-    low = images.amin((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
-    high = images.amax((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
-    full = torch.tensor(255, dtype=torch.float64)  # `255 / tensor` would round twice, through the reciprocal
+    # Double precision: single precision would sometimes be off by one grey level.
+    low = images.amin((2, 3)).double().unsqueeze(-1)
+    high = images.amax((2, 3)).double().unsqueeze(-1)
+    full = torch.full_like(low, 255)  # `255 / tensor` would round twice, through the reciprocal
     scale = full / (high - low).clamp_(min=1)
-    ramp = torch.arange(256, dtype=torch.float64)
+    ramp = torch.arange(256, dtype=torch.float64, device=images.device)
     stretched = (ramp * scale - low * scale).clamp_(0, 255)
-    return lookup(images, torch.where(high > low, stretched, ramp).to(images.device, torch.uint8))
+    return lookup(images, torch.where(high > low, stretched, ramp).to(torch.uint8))
 
 
 def equalize(images: Tensor) -> Tensor:
@@ -250,7 +250,9 @@ def equalize(images: Tensor) -> Tensor:
     batch, channels = images.shape[:2]
     bins = torch.arange(batch * channels, device=images.device).view(batch, channels, 1) * 256
     codes = (images.flatten(2) + bins).flatten()
-    counts = torch.bincount(codes, minlength=batch * channels * 256).view(batch, channels, 256)
+    # Not bincount, which makes a GPU wait to check the codes.
+    counts = torch.zeros(batch * channels * 256, dtype=torch.long, device=images.device)
+    counts = counts.scatter_add_(0, codes, torch.ones_like(codes)).view(batch, channels, 256)
     upto = counts.cumsum(-1)
     brightest = counts.gather(-1, images.amax((2, 3)).long().unsqueeze(-1))
     step = (upto[..., -1:] - brightest).div_(255, rounding_mode="floor")
@@ -271,7 +273,7 @@ _FAR_AWAY = 3.0
 def affine(images: Tensor, matrices: Tensor, fill: int = 0) -> Tensor:
     """Resample uint8 images ``(B, C, H, W)`` by matrices ``(B, 6)``; points outside the image are ``fill``."""
     height, width = images.shape[-2:]
-    a, b, c, d, e, f = matrices.to(images.device, torch.float32)[:, :, None, None].unbind(1)
+    a, b, c, d, e, f = to_device(matrices.float(), images.device)[:, :, None, None].unbind(1)
     x, y = pixel_centres(width, images.device), pixel_centres(height, images.device)[:, None]
     u = _grid_points((a * x - 0.5 * width) + (b * y + c), width)
     v = _grid_points((d * x - 0.5 * height) + (e * y + f), height)
@@ -319,7 +321,7 @@ def flip_where(images: Tensor, chosen: Tensor) -> Tensor:
     # copying whole images by index is much faster than selecting pixels with a broadcast mask
     both = torch.cat((images, images.flip(-1)))
     rows = torch.arange(len(images)) + len(images) * chosen
-    return both.index_select(0, rows.to(images.device))
+    return both.index_select(0, to_device(rows, images.device))
 
 
 def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Tensor:
@@ -337,16 +339,17 @@ def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Te
     # Every run of `width` pixels in memory is a row of this overlapping view, so that the crop copies whole image rows
     # instead of single pixels.
     runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
-    planes = torch.arange(batch * channels).view(batch, channels, 1) * plane
-    starts = planes + ((tops[:, None] + torch.arange(height)) * stride + lefts[:, None])[:, None]
-    return runs.index_select(0, starts.flatten().to(images.device)).view(images.shape)
+    corners = to_device(tops * stride + lefts, images.device)
+    planes = torch.arange(batch * channels, device=images.device).view(batch, channels, 1) * plane
+    starts = planes + (corners[:, None] + torch.arange(height, device=images.device) * stride)[:, None]
+    return runs.index_select(0, starts.flatten()).view(images.shape)
 
 
 def resized_crop(images: Tensor, tries: Tensor, scale: tuple[float, float]) -> Tensor:
     """Stretch a random box of each image ``(B, C, H, W)`` to the full size, bilinearly; see `boxes_of`."""
     height, width = images.shape[-2:]
     boxes = boxes_of(tries, torch.tensor([height, width]).expand(len(images), 2), scale)
-    top, left, box_height, box_width = boxes.to(images.device, torch.float32)[:, :, None].unbind(1)
+    top, left, box_height, box_width = to_device(boxes.float(), images.device)[:, :, None].unbind(1)
 
     def stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
         points = start + pixel_centres(size, start.device) * (length / size)
@@ -390,7 +393,7 @@ def cutout(images: Tensor, side: int, rows: Tensor, columns: Tensor) -> Tensor:
 
     height, width = images.shape[-2:]
     black = covered(rows, height)[:, :, None] & covered(columns, width)[:, None, :]
-    return images * ~black[:, None].to(images.device)
+    return images * to_device(~black[:, None], images.device)
 
 
 MATRICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
@@ -424,10 +427,11 @@ def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fil
     """
     changed = images.clone()
     height, width = images.shape[2:]
-    for number, name in enumerate(OPERATIONS[1:], start=1):
-        rows = (operations == number).nonzero().flatten()
-        if len(rows):
-            there, strengths = rows.to(images.device), magnitudes[rows]
+    order = operations.argsort(stable=True)
+    ends = torch.bincount(operations, minlength=len(OPERATIONS)).cumsum(0)[:-1].tolist()
+    rows, values = (one.tensor_split(ends) for one in (to_device(order, images.device), magnitudes[order]))
+    for name, there, strengths in zip(OPERATIONS, rows, values, strict=True):
+        if name != "identity" and len(there):
             if name in MATRICES:
                 changed[there] = affine(images[there], MATRICES[name](strengths, height, width), fill)
             else:

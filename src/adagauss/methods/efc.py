@@ -84,7 +84,9 @@ class FeatureMatrix(Term):
         known = as_state(before, MeasuredMatrix)
         if known is None:
             return None
-        metric = self.importance * known.matrix + self.damping * torch.eye(len(known.matrix)).to(known.matrix)
+        metric = self.importance * known.matrix + self.damping * torch.eye(
+            *known.matrix.shape, device=known.matrix.device
+        )
         delta = step.features - step.previous_features
         return ((delta @ metric.to(delta)) * delta).sum(1).mean()
 

@@ -21,6 +21,7 @@ from adagauss.core.train import History, Objective, Recipe, train
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
+from adagauss.utils.runtime import to_device
 
 TERMS = "representation/terms/"
 """Start of the names of the loss terms' states."""
@@ -267,7 +268,7 @@ class TaskObjective(Objective):
         images, targets = augmentation.augment(images, targets, classes, now.first, self._generator)
         division = runtime.processes.divide(len(targets))
         if not runtime.processes.alone:
-            images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
+            images = images[to_device(division.rows, images.device)].contiguous(memory_format=runtime.memory_format)
         return images, targets, division
 
     def _extract(self, maps: Tensor) -> Tensor:

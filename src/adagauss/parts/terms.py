@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from adagauss.backbones import IncrementalHead
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import safe_cholesky, sample_covariance
+from adagauss.core.linalg import sample_covariance, training_cholesky
 from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import mlp
 from adagauss.parts.representation import Step, Term
+from adagauss.utils.runtime import to_device
 
 Reduction = Literal["mean", "sum"]
 
@@ -36,7 +37,7 @@ def anti_collapse(features: Tensor, beta: float = 1.0) -> Tensor:
     if len(features) < 2:
         return features.sum() * 0.0
     covariance = sample_covariance(features.double())
-    diagonal = safe_cholesky(covariance, floor=COLLAPSED).factor.diagonal()
+    diagonal = training_cholesky(covariance, COLLAPSED).diagonal()
     return -diagonal.clamp(max=beta).mean().to(torch.promote_types(features.dtype, torch.float32))
 
 
@@ -188,7 +189,7 @@ class PrototypeReplay(Term):
         points = step.memory.means[drawn].float()
         known = as_state(before, Radius)
         if self.noise and known is not None:
-            noise = torch.randn(points.shape, generator=step.generator).to(points)
+            noise = to_device(torch.randn(points.shape, generator=step.generator), points.device)
             points = points + self.noise * known.radius.float() * noise
         logits = step.now.network.head.seen(points, auxiliary=True)
         return F.cross_entropy(logits / self.temperature, drawn)
@@ -222,4 +223,4 @@ def draw_classes(step: Step) -> Tensor:
     """
     number = len(step.images) if step.originals is None else step.originals
     drawn = torch.randint(len(step.memory), (number,), generator=step.generator)
-    return drawn.to(step.memory.means.device)
+    return to_device(drawn, step.memory.means.device)
