@@ -21,7 +21,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.methods import make_method, methods
-from tests.contracts.toy import learner_of, quick_method, toy_tasks
+from tests.contracts.toy import learner_of, quick_method, toy_images, toy_learner, toy_tasks
 
 ANALYTIC = [name for name, info in methods().items() if info.family == "analytic"]
 
@@ -188,3 +188,11 @@ def test_a_learner_of_twenty_classes_on_1280_features_takes_30_megabytes_at_most
     learner.save(tmp_path / "kept.safetensors")
     assert learner.network.extractor.size == 1280
     assert (tmp_path / "kept.safetensors").stat().st_size <= 30_000_000
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_images_that_are_taught_twice_are_a_warning(again: bool, caplog: pytest.LogCaptureFixture) -> None:
+    learner = toy_learner("analytic-patches")
+    learner.learn(toy_images().of_classes(["zero", "one"]))
+    learner.learn(toy_images(test=not again).of_classes(["one"]))
+    assert ("the images of class 'one' seem to have been learned before" in caplog.text) == again

@@ -15,7 +15,9 @@ DEADLINE = 120.0
 def hold(folder: str, distributed: bool = False) -> None:
     """Hold a lock until this process is ended; with ``distributed``, as a process of distributed training does."""
     with FileLock(f"{folder}/lock"):
-        (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
+        written = Path(folder) / "pid.new"
+        written.write_text(str(os.getpid()), encoding="ascii")
+        written.replace(Path(folder) / "pid")  # whoever sees the file can read the whole number
         if distributed:
             from adagauss.distributed.launch import _end_with_parent
 
