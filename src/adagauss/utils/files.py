@@ -238,7 +238,7 @@ def lock_model(
     Args:
         path: the model file, which need not exist yet; a symbolic link is followed.
         seconds: how long to wait, at most `SERVER_SECONDS` for a server; None means `LOCK_SECONDS`.
-        waiting: called once with a description of the holder if the lock is not free, and the holder is no server.
+        waiting: called once with a description of the holder if the lock is not free, and the holder is not a server.
         server: whether this process holds the lock until it ends.
 
     Raises:
