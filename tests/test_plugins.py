@@ -189,3 +189,29 @@ def test_a_metric_that_fails_leaves_the_others(value: float | None, monkeypatch:
     assert found["a_last"] == 1
     with pytest.raises(ConfigError, match="the metric 'a_last' exists: choose another name"):
         metrics.register_metric("a_last", "mine")(lambda runs: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("memory.with_statistics(memory.means * float('nan'), None)", "returned wrong statistics (means of"),
+        ("None", "returned NoneType: its `move` must return ClassGaussians"),
+    ],
+)
+def test_a_drift_that_returns_nonsense_is_named_and_the_run_stays_readable(
+    returned: str, message: str, tmp_path: Path
+) -> None:
+    file, run = tmp_path / "odd.py", tmp_path / "run"
+    file.write_text(
+        "from adagauss import Drift\nclass Odd(Drift):\n    kind = 'odd'\n"
+        f"    def move(self, memory, now):\n        return {returned}\n"
+    )
+    options = ("-s", f"drift.kind={file}:odd", "-s", "backbone.name=convnet", "-d", "digits", "--tasks", "2")
+    shown = printed(
+        in_environment, str(file), commands, None,
+        ("run", "-m", "sdc", *options, "-e", "1", "--out", str(run), "--quiet"),
+        ("info", str(run)),
+    )  # fmt: skip
+    assert f"error: task 2: drift 'odd' {message}" in shown
+    assert shown.count("error") == 1
+    assert str(run) in shown.partition("model")[2]

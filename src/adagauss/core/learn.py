@@ -36,7 +36,7 @@ from adagauss.data.images import (
     merge_pixel_ranges,
     pixel_range,
 )
-from adagauss.errors import CheckpointError, DataError, UnsupportedError
+from adagauss.errors import CheckpointError, ConfigError, DataError, NumericalError, UnsupportedError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
 from adagauss.parts.representation import TERMS
@@ -99,7 +99,7 @@ def learn_task(
     old = before.memory
     with report.clock("drift"):  # move μ_c and Σ_c of old classes from F_{t−1} to F_t
         if now.previous is not None:
-            old = method.memory.after_drift(old, method.drift.move(old, training))
+            old = method.memory.after_drift(old, _checked(method.drift.move(old, training), method, now))
 
     with report.clock("memory"):  # μ_c and Σ_c of the classes of the task
         memory = method.memory.add(old, now)
@@ -139,6 +139,18 @@ def learn_task(
     now.warn(same_features_warning(after, data.classes))
     runtime.processes.sync(after)
     return after, report
+
+
+def _checked(moved: object, method: Method, now: CurrentTask) -> ClassGaussians:
+    """What a drift compensation returned; it may be code of a plugin."""
+    name = f"{now.name}: drift {method.drift.kind!r}"
+    if not isinstance(moved, ClassGaussians):
+        raise ConfigError(f"{name} returned {type(moved).__name__}: its `move` must return ClassGaussians")
+    try:
+        State.check(moved)  # numbers and sizes; no factorisation
+    except DataError as error:
+        raise NumericalError(f"{name} returned wrong statistics ({error}): choose another drift.kind") from error
+    return moved
 
 
 def same_features_warning(state: LearnerState, classes: Sequence[Label]) -> str | None:
