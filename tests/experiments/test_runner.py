@@ -16,12 +16,15 @@ from torch import Tensor
 from adagauss import cli
 from adagauss.core.config import plain
 from adagauss.core.learn import Learner
+from adagauss.core.state import State
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import Images
-from adagauss.errors import CheckpointError
+from adagauss.errors import CheckpointError, NumericalError
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs
 from adagauss.experiments.runner import make_stream, run
+from adagauss.parts.representation import Step
+from adagauss.parts.terms import AntiCollapse
 from adagauss.utils.checkpoint import load_tensors
 from tests.experiments.runs import comparable, metrics_of, quick_config
 from tests.processes import started
@@ -170,3 +173,21 @@ def test_test_images_pass_once_through_a_backbone_that_never_learns(
     stream = make_stream(config, load_dataset("digits"))
     found = [learner.scores(features(learner, stream[task].test.images)) for task in range(3)]
     assert torch.equal(torch.cat(found).argmax(1), last.predicted)
+
+
+def test_a_term_that_returns_nan_is_named_and_the_run_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = AntiCollapse.loss
+
+    def nan_in_the_second_task(self: AntiCollapse, step: Step, before: State | None = None) -> Tensor:
+        return loss(self, step) * (1 if step.now.first else torch.nan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AntiCollapse, "loss", nan_in_the_second_task)
+        with pytest.raises(
+            NumericalError, match=r"task 2: training: the loss 'anti_collapse' is not finite in epoch 1"
+        ):
+            run(quick_config(), tmp_path)
+    assert Run.open(tmp_path).done == 1
+    assert run(quick_config(), tmp_path, resume=True).done == 3

@@ -42,6 +42,9 @@ class RuntimeConfig(Config):
     short measurement shows that it is faster there. On a CPU, ``16-mixed`` is bfloat16 as well."""
     channels_last: bool = True
     """Keep images and convolutions in channels-last memory order: faster on CPUs and tensor cores."""
+    deterministic: bool = False
+    """On a GPU, use only deterministic kernels, which are slower, so that repeated runs are bit-identical. Otherwise
+    cuDNN measures which algorithm is fastest. Convolutions in float32 use TF32 either way, as is usual in torch."""
     compile: bool = False
     """Compile the extractor for training (`torch.compile`): about a minute at the start of every task."""
 
@@ -181,6 +184,9 @@ class Runtime:
 
     @cached_property
     def device(self) -> torch.device:
+        if self.config.deterministic:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = not self.config.deterministic
         if not self.processes.alone:
             return self.processes.device
         name = self.config.device
