@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from adagauss.errors import AdagaussError, ConfigError, WorkerError
 from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import Workers, run_grid
 from adagauss.experiments.run import Run
+from tests.experiments.faulty import FAULT
 from tests.experiments.runs import SMALL, STREAM
 
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
 
 
+FAULTY = "tests.experiments.faulty:faulty"
 SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
 
 
@@ -29,6 +32,30 @@ def test_an_engine_gives_the_numbers_of_this_process(
     with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=1) as executor:
         grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, settings=SMALL, workers=Workers(executor, 1))
     assert grid.results["finetune"][0].matrix == alone["finetune"][0].matrix
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and limits of file sizes")
+@pytest.mark.parametrize("fault", ["killed", "full disk"])
+@pytest.mark.parametrize("engine", ["jobs", *(one for one in SLOW if one.values != ("ray",))])
+def test_a_run_that_loses_its_worker_or_its_disk_resumes_and_the_others_go_on(
+    engine: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine in LIBRARIES:
+        pytest.importorskip(LIBRARIES[engine])
+    (tmp_path / "fault").write_text(fault, encoding="ascii")
+    monkeypatch.setenv(FAULT, str(tmp_path / "fault"))
+    found = []
+    for _ in range(2):  # the second time there is no fault
+        with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=2) as executor:
+            workers = Workers(executor, 2)
+            found.append(run_grid(FAULTY, [0, 1], STREAM, tmp_path, epochs=1, settings=SMALL, workers=workers))
+    faulty, resumed = found
+    repeated = (engine, fault) == ("dask", "killed")  # Dask gives the run to another worker by itself, which resumes it
+    assert len(faulty.results[FAULTY]) == 1 + repeated
+    assert faulty.failures.keys() == set() if repeated else {FAULTY}
+    assert not resumed.failures
+    alone = run_grid(FAULTY, [0, 1], STREAM, tmp_path / "alone", epochs=1, settings=SMALL)
+    assert [run.matrix for run in resumed.results[FAULTY]] == [run.matrix for run in alone.results[FAULTY]]
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
