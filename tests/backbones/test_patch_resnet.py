@@ -165,3 +165,11 @@ def test_maps_are_moved_by_whole_cells_in_training() -> None:
     found = [moving.augmented(maps, generator) for _ in range(100)]
     places = [[place for place, one in enumerate(expected) if torch.equal(one, moved)] for moved in found]
     assert {place for (place,) in places} == set(range(9))
+
+
+def test_features_of_a_frozen_trunk_are_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: PatchResNet, maps: Tensor, generator: torch.Generator) -> Tensor:
+        raise AssertionError(f"features of shape {tuple(maps.shape)} were moved")
+
+    monkeypatch.setattr(PatchResNet, "augmented", fail)
+    toy_learner("adagauss", None, **SMALL, **{"backbone.train_blocks": "none"}).learn(toy_tasks()[0])

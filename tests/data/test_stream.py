@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -215,6 +217,8 @@ def test_few_shot_sessions_follow_a_whole_first_task() -> None:
     tasks = few_shot(TASKS, TARGETS, shots=5)
     assert counts(tasks) == [[200, 200, 0, 0, 0, 0], [0, 0, 5, 5, 0, 0], [0, 0, 0, 0, 5, 5]]
     assert counts(few_shot(long_tailed(TASKS, TARGETS, 32), TARGETS, 10))[2] == [0, 0, 0, 0, 10, 6]
+    mixed = counts(few_shot(blurry(TASKS, share=0.3), TARGETS, shots=5))
+    assert mixed[1:] == [[5] * 6] * 2
 
 
 def test_repeated_classes_come_again_later_only() -> None:
@@ -243,6 +247,16 @@ def test_domains_are_tasks_with_all_classes() -> None:
     data = letters().train
     tasks = domain_incremental(["photo"] * 10 + ["sketch"] * 10 + ["photo"] * 10)
     assert [(len(task), task.classes) for task in by_task(data, tasks)] == [(20, NAMES), (10, NAMES)]
+    assert domain_incremental(torch.tensor([3, 3, 1])).tolist() == [0, 0, 1]
+
+
+def test_images_of_a_task_keep_their_groups_and_labels_may_be_a_tensor() -> None:
+    data = LabelledImages.from_labels(ArrayImages(torch.zeros(4, 8, 8)), torch.tensor([0, 1, 0, 1]))  # type: ignore[arg-type]
+    data = replace(data, groups=torch.arange(4), grouped_by="one group")
+    (task,) = by_task(data, torch.tensor([-1, 0, -1, 0]))
+    assert (data.classes, task.classes, task.grouped_by) == ((0, 1), (1,), "one group")
+    assert task.groups is not None
+    assert task.groups.tolist() == [1, 3]
 
 
 def test_task_numbers_that_do_not_fit_say_why() -> None:

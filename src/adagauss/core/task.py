@@ -14,7 +14,7 @@ from adagauss.backbones import Extractor, Network
 from adagauss.core.state import ClassMap, State
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, mirrored, unchanged
-from adagauss.data.images import Images, Label, LabelledImages, Subset
+from adagauss.data.images import Images, Label, LabelledImages
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import NumericalError
 from adagauss.utils.runtime import Runtime, to_device
@@ -260,8 +260,7 @@ class CurrentTask:
 
     def part(self, rows: Tensor) -> CurrentTask:
         """The task with only some of its images; features are those of the whole task, computed once."""
-        data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
-        return replace(self, data=data, whole=self, rows=rows, _features={}, _frozen={})
+        return replace(self, data=self.data.rows(rows), whole=self, rows=rows, _features={}, _frozen={})
 
     def others(self) -> CurrentTask:
         """The images of the task that are not in this part of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -164,7 +164,8 @@ class LabelledImages:
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """Create from one label per image; classes are sorted if possible, else in order of first appearance."""
-        plain: list[Any] = [normal_label(label.item() if isinstance(label, np.generic) else label) for label in labels]
+        values = (label.item() if isinstance(label, np.generic | Tensor) else label for label in labels)
+        plain: list[Any] = [normal_label(value) for value in values]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
         try:
@@ -188,13 +189,12 @@ class LabelledImages:
         renumber = torch.tensor([position.get(label, -1) for label in self.classes], dtype=torch.long)
         targets = renumber[self.targets]
         kept = torch.nonzero(targets >= 0).flatten()
-        groups = None if self.groups is None else self.groups[kept]
-        return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes), groups)
+        return replace(self.rows(kept), targets=targets[kept], classes=tuple(classes))
 
     def rows(self, rows: Tensor) -> LabelledImages:
         """Select images by position, with the same classes."""
         groups = None if self.groups is None else self.groups[rows]
-        return LabelledImages(Subset(self.images, rows), self.targets[rows], self.classes, groups)
+        return replace(self, images=Subset(self.images, rows), targets=self.targets[rows], groups=groups)
 
     def counts(self) -> Tensor:
         """Number of images of each class."""

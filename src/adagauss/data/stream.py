@@ -230,14 +230,15 @@ def class_incremental(targets: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(list(sizes)))[targets]
 
 
-def domain_incremental(domains: Sequence[Any]) -> Tensor:
+def domain_incremental(domains: Sequence[Any] | Tensor) -> Tensor:
     """Return the task of each image if every domain is a task, in order of first appearance.
 
     >>> domain_incremental(["photo", "photo", "sketch"])
     tensor([0, 0, 1])
     """
-    numbers = {domain: number for number, domain in enumerate(dict.fromkeys(domains))}
-    return torch.tensor([numbers[domain] for domain in domains])
+    listed = domains.tolist() if isinstance(domains, Tensor) else domains
+    numbers = {domain: number for number, domain in enumerate(dict.fromkeys(listed))}
+    return torch.tensor([numbers[domain] for domain in listed])
 
 
 def long_tailed(tasks: Tensor, targets: Tensor, imbalance: float = 100.0, seed: int = 0) -> Tensor:
@@ -249,8 +250,9 @@ def long_tailed(tasks: Tensor, targets: Tensor, imbalance: float = 100.0, seed: 
 
 def few_shot(tasks: Tensor, targets: Tensor, shots: int = 5, seed: int = 0) -> Tensor:
     """Keep ``shots`` images of each class in every task after the first one."""
-    most = torch.full((int(targets.max()) + 1,), shots)
-    kept = _first_of_class(torch.where(tasks > 0, tasks, -1), targets, most, seed)
+    own = tasks.clamp_min(0) * (int(targets.max()) + 1) + targets  # a number for each class in each task
+    most = torch.full((int(own.max()) + 1,), shots)
+    kept = _first_of_class(torch.where(tasks > 0, tasks, -1), own, most, seed)
     return torch.where(tasks > 0, kept, tasks)
 
 

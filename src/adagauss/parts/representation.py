@@ -118,7 +118,7 @@ class Step:
         """The output of the frozen layers, augmented, which both networks share."""
         extractor = self.now.network.extractor
         maps = self.images if self.cached else extractor.frozen(self.images)
-        return extractor.trunk.augmented(maps, self.generator)
+        return maps if extractor.fixed else extractor.trunk.augmented(maps, self.generator)
 
     @cached_property
     def features(self) -> Tensor:

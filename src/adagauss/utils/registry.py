@@ -180,7 +180,7 @@ class Registry(Generic[T]):
         Code of a script or notebook cannot be imported again, so its names are stored unchanged.
         """
         module = self._entries[name][1] if name in self._entries else ""
-        return f"{module}:{name}" if _is_custom(module) else name
+        return name if module.partition(".")[0] in ("", "adagauss", "__main__") else f"{module}:{name}"
 
     def all(self) -> dict[str, T]:
         """Return all objects, sorted by name."""
@@ -201,7 +201,3 @@ class Registry(Generic[T]):
         if self._package is not None:
             for found in pkgutil.iter_modules(import_module(self._package).__path__):
                 import_module(f"{self._package}.{found.name}")
-
-
-def _is_custom(module: str) -> bool:
-    return module.partition(".")[0] not in ("", "adagauss", "__main__")
