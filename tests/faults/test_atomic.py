@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
 import os
 import stat
@@ -13,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.utils import files
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from tests.faults.budget import some
 from tests.processes import event, started
@@ -96,18 +97,31 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path, mon
         child.join()
         tensors, facts = load_tensors(target, "learner")
         assert bool((tensors["same"] == facts["number"]).all())
-    monkeypatch.setattr(files, "STALE_SECONDS", -1.0)
     save_tensors(target, "learner", TENSORS, FACTS)
     assert list(tmp_path.iterdir()) == [target], "what the killed processes left was not swept"
 
 
-def test_only_old_temporary_files_are_removed(tmp_path: Path) -> None:
-    names = (".adagauss-old.tmp", ".adagauss-new.tmp", ".other.tmp")
-    for name, age in zip(names, (3700, 3500, 9999), strict=True):
+def test_temporary_files_without_a_writer_are_removed(tmp_path: Path) -> None:
+    names = (".adagauss-left.tmp", ".adagauss-written.tmp", ".other.tmp")
+    for name in names:
         (tmp_path / name).write_bytes(b"half a file")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
-    save_json(tmp_path / "file", {})
+    with (tmp_path / names[1]).open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        save_json(tmp_path / "file", {})
     assert [(tmp_path / name).exists() for name in names] == [False, True, True]
+
+
+def test_without_locks_only_old_temporary_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    for name, age in (("old", 7200), ("new", 60)):
+        (tmp_path / f".adagauss-{name}.tmp").write_bytes(b"half a file")
+        os.utime(tmp_path / f".adagauss-{name}.tmp", (time.time() - age,) * 2)
+    save_json(tmp_path / "file", {})
+    assert not (tmp_path / ".adagauss-old.tmp").exists()
+    assert (tmp_path / ".adagauss-new.tmp").exists()
 
 
 def test_long_names_and_modes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from adagauss.analytic.batches import sum_shard
 from adagauss.core.learn import Learner
@@ -191,4 +192,23 @@ def test_an_array_file_of_an_unknown_zip_version_is_skipped(tmp_path: Path) -> N
     path.write_bytes(content)
     (shard,) = find_shards([path])
     with pytest.raises(ShardError, match="--skip-bad"):
+        list(shard.examples({}))
+
+
+def test_an_array_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "x.npz", images=pixels, labels=np.arange(7))
+    monkeypatch.setattr("adagauss.data.shards.ARRAY_BYTES", 400)
+    (shard,) = find_shards([tmp_path / "x.npz"])
+    found = list(shard.examples({}))
+    assert [one.label for one in found] == list(range(7))
+    for one, image in zip(found, pixels, strict=True):
+        assert isinstance(one.image, torch.Tensor)
+        assert one.image.permute(1, 2, 0).numpy().tolist() == image.tolist()
+
+
+def test_a_huge_image_of_a_small_array_file_is_refused(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "x.npz", images=np.zeros((1, 3, 8000, 6000), np.uint8), labels=np.zeros(1, int))
+    (shard,) = find_shards([tmp_path / "x.npz"])
+    with pytest.raises(ShardError, match="takes 144,000,000 bytes"):
         list(shard.examples({}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -202,16 +203,39 @@ def _row(name: str, image: Any, label: Any, names: object) -> Example:
     return Example(name, plain_label(label), content)
 
 
+ARRAY_BYTES = 2**23
+"""Pixels of an npz file that are read at once."""
+MAX_LABELS_BYTES = 2**28
+
+
 def array_examples(path: Path, bad: Bad) -> Iterator[Example]:
     """Read an npz file: ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and one of ``labels`` per image."""
     with open_regular(path) as file, np.load(file, allow_pickle=False) as held:
-        pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
-    if pixels.shape[1] not in (1, 3):
-        raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
-    if not isinstance(labels, list) or len(labels) != len(pixels):
-        raise DataError("it must hold one label per image")
-    for position, label in enumerate([plain_label(label) for label in labels]):
-        yield Example(str(position), label, pixels[position])
+        if held.zip.getinfo("labels.npy").file_size > MAX_LABELS_BYTES:
+            raise DataError(f"its labels take more than {MAX_LABELS_BYTES:,} bytes")
+        labels = held["labels"].tolist()
+        with held.zip.open("images.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            read_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                version, np.lib.format.read_array_header_2_0
+            )
+            shape, fortran, dtype = read_header(stream)
+            if dtype != np.uint8 or fortran:
+                raise DataError(f"its images must be uint8 in C order; they are {dtype}")
+            if not isinstance(labels, list) or len(labels) != (shape[0] if shape else 0):
+                raise DataError("it must hold one label per image")
+            size = math.prod(shape[1:])
+            if size > MAX_BYTES:
+                raise DataError(f"an image of it takes {size:,} bytes; at most {MAX_BYTES:,} are read")
+            step = max(1, ARRAY_BYTES // max(1, size))
+            for start in range(0, len(labels), step):
+                rows = min(step, len(labels) - start)
+                content = np.frombuffer(stream.read(rows * size), np.uint8).reshape(rows, *shape[1:])
+                pixels = to_uint8_nchw(torch.from_numpy(content.copy()))
+                if pixels.shape[1] not in (1, 3):
+                    raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
+                for position, image in enumerate(pixels, start):
+                    yield Example(str(position), plain_label(labels[position]), image)
 
 
 PIECE = 10_000

@@ -7,6 +7,7 @@ machine stops. Without limits, a few lines of YAML can take gigabytes of memory 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import socket
@@ -52,7 +53,8 @@ def read_text(path: Path) -> str:
 
 STALE_SECONDS = 3600.0
 TEMPORARY = ".adagauss-*.tmp"
-"""Names of files that are being written. One that has not changed for an hour is left from a killed process."""
+"""Names of files that are being written, and locked by their writer. One that is not locked is left from a killed
+process. Where the file system has no locks, one is that has not changed for an hour."""
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
@@ -78,7 +80,7 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], object], *,
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+            temporary.replace(target)  # while it is locked
     except BaseException as error:  # an interrupt must not leave a gigabyte behind either
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -154,7 +156,22 @@ def resolve_path(path: Path) -> Path:
 
 
 def _create(path: Path, mode: int) -> BufferedWriter:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+    """Create a file, locked until it is closed."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+        _lock(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process took it for an abandoned one before it was locked
+
+
+def _lock(file: BufferedReader | BufferedWriter) -> bool:
+    """Lock an open file until it is closed; returns whether that was possible."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _copy_mode_and_owner(target: Path, descriptor: int) -> None:
@@ -207,9 +224,9 @@ def sync_folder(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove files that killed processes left."""
-    with suppress(OSError):  # another process may sweep as well
-        for path in folder.glob(TEMPORARY):
-            if time.time() - path.lstat().st_mtime > STALE_SECONDS:
+    for path in folder.glob(TEMPORARY):
+        with suppress(OSError, IrregularFileError), open_regular(path) as file:  # another process may sweep as well
+            if _lock(file) or time.time() - os.fstat(file.fileno()).st_mtime > STALE_SECONDS:
                 path.unlink()
 
 
@@ -273,6 +290,9 @@ def lock_model(
             f"{path} cannot be locked for a change ({file}: {error.strerror or error}): its folder must be writable"
         ) from error
     try:
+        with suppress(OSError):  # a change by an administrator must not lock out the owner of the model
+            owner = (target if target.exists() else target.parent).stat()
+            os.chown(file, owner.st_uid, owner.st_gid)
         if not os.access(target.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise CheckpointError(f"{target.parent} is not writable, so {path} cannot be changed: copy it elsewhere")
         # No further words of the command: one may be a token.
