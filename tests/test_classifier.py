@@ -277,7 +277,7 @@ class _Stored:
 
 def test_without_a_method_the_pretrained_network_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BackboneInfo, "available", True)
-    assert default_method() == "exact-auto"
+    assert default_method() == "analytic"
     monkeypatch.setattr(BackboneInfo, "available", False)
     with pytest.warns(UserWarning, match=r"adagauss\[pretrained\]"):
         classifier = IncrementalClassifier(settings={"backbone.options.filters": 8}).fit(*task(0, 1))

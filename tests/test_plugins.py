@@ -214,4 +214,4 @@ def test_a_drift_that_returns_nonsense_is_named_and_the_run_stays_readable(
     )  # fmt: skip
     assert f"error: task 2: drift 'odd' {message}" in shown
     assert shown.count("error") == 1
-    assert str(run) in shown.partition("model")[2]
+    assert f"/{run.name}\nknows" in shown.partition("model")[2]

@@ -20,7 +20,13 @@ from tests.faults.budget import TORTURE
 
 KINDS = {role: sorted(Part.kinds(role)) for role in ("memory", "drift", "classifier")}
 BASES = {
-    "moving": ("finetune", {"representation.terms.feature_matrix.kind": "feature_matrix"}),
+    "moving": (
+        "finetune",
+        {
+            "representation.terms.feature_matrix.kind": "feature_matrix",
+            "representation.terms.cycle_distillation.kind": "cycle_distillation",
+        },
+    ),
     "frozen": ("frozen", {}),
 }
 """Representations that provide all that a drift or a classifier may need of them, but for one thing each."""

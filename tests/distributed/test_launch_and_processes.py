@@ -167,5 +167,5 @@ def test_the_command_runs_in_processes_and_shows_their_result(
     assert outcome.code == 0, outcome.err
     assert seen == [2]
     assert "Run folder:" in outcome.out
-    outcome = adagauss(*short, "--devices", "3")
+    outcome = adagauss(*short[:-1], tmp_path / "other", "--devices", "3")
     assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)

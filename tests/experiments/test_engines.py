@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adagauss.core.config import Part
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
 from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import Workers, run_grid
 from adagauss.experiments.run import Run
-from tests.experiments.faulty import FAULT
+from adagauss.methods import base
 from tests.experiments.runs import SMALL, STREAM
 
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
 
 
 FAULTY = "tests.experiments.faulty:faulty"
+
+
+@pytest.fixture
+def faulty_method() -> Iterator[str]:
+    """A method that loses its worker or its disk once, which other tests must not find among the methods."""
+    yield FAULTY
+    base._METHODS.remove("faulty")
+    Part._registry["drift"].remove("faulty")
+    del sys.modules[FAULTY.partition(":")[0]]
+
+
 SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
 
 
@@ -38,24 +51,26 @@ def test_an_engine_gives_the_numbers_of_this_process(
 @pytest.mark.parametrize("fault", ["killed", "full disk"])
 @pytest.mark.parametrize("engine", ["jobs", *(one for one in SLOW if one.values != ("ray",))])
 def test_a_run_that_loses_its_worker_or_its_disk_resumes_and_the_others_go_on(
-    engine: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, fault: str, faulty_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if engine in LIBRARIES:
         pytest.importorskip(LIBRARIES[engine])
     (tmp_path / "fault").write_text(fault, encoding="ascii")
-    monkeypatch.setenv(FAULT, str(tmp_path / "fault"))
+    monkeypatch.setenv("ADAGAUSS_TEST_FAULT", str(tmp_path / "fault"))
     found = []
     for _ in range(2):  # the second time there is no fault
         with open_executor(tmp_path, None if engine == "jobs" else engine, jobs=2) as executor:
             workers = Workers(executor, 2)
-            found.append(run_grid(FAULTY, [0, 1], STREAM, tmp_path, epochs=1, settings=SMALL, workers=workers))
+            found.append(run_grid(faulty_method, [0, 1], STREAM, tmp_path, epochs=1, settings=SMALL, workers=workers))
     faulty, resumed = found
     repeated = (engine, fault) == ("dask", "killed")  # Dask gives the run to another worker by itself, which resumes it
-    assert len(faulty.results[FAULTY]) == 1 + repeated
-    assert faulty.failures.keys() == set() if repeated else {FAULTY}
+    assert len(faulty.results[faulty_method]) == 1 + repeated
+    assert faulty.failures.keys() == set() if repeated else {faulty_method}
     assert not resumed.failures
-    alone = run_grid(FAULTY, [0, 1], STREAM, tmp_path / "alone", epochs=1, settings=SMALL)
-    assert [run.matrix for run in resumed.results[FAULTY]] == [run.matrix for run in alone.results[FAULTY]]
+    alone = run_grid(faulty_method, [0, 1], STREAM, tmp_path / "alone", epochs=1, settings=SMALL)
+    assert [run.matrix for run in resumed.results[faulty_method]] == [
+        run.matrix for run in alone.results[faulty_method]
+    ]
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:

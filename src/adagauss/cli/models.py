@@ -563,9 +563,7 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
     if older:
         lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
     if any(one.expected_accuracy is None for one in summaries):
-        lines.append(
-            f"without an estimate: fewer than {MIN_SUMMARY_IMAGES} held-out images; adagauss evaluate measures it"
-        )
+        lines.append(f"no estimate: fewer than {MIN_SUMMARY_IMAGES} held-out images; adagauss evaluate measures it")
     return lines
 
 
