@@ -199,11 +199,27 @@ def test_the_same_stage_gives_the_same_result_and_another_one_another() -> None:
     assert history[-1]["error"] < history[0]["error"]
 
 
+class Decaying(torch.optim.Optimizer):
+    """Counts its steps in the group, as optimizers without a schedule do."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr, "momentum": 0.9, "steps": 0})
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["steps"] += 1
+            for parameter in group["params"]:
+                parameter.data -= group["lr"] / group["steps"] * parameter.grad
+
+
+DECAYING = {"kind": f"{__name__}:Decaying"}
 CYCLIC = {"kind": "CyclicLR", "base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3}
 PLATEAU = {"kind": "ReduceLROnPlateau", "patience": 0, "threshold": 0.5}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", {"kind": "adamw", "betas": [0.8, 0.9]}, "nadam"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "adam", {"kind": "adamw", "betas": [0.8, 0.9]}, "nadam", DECAYING], ids=str
+)
 @pytest.mark.parametrize("epochs_done", [1, 4])
 @pytest.mark.parametrize("schedule", ["milestones", "one_cycle", CYCLIC, PLATEAU], ids=str)
 def test_a_resumed_training_equals_an_uninterrupted_one(optimizer: Named, epochs_done: int, schedule: Named) -> None:
@@ -262,6 +278,10 @@ class HalfSGD(torch.optim.SGD):
 def test_an_optimizer_or_schedule_that_does_not_fit_is_one_message(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Recipe.of(settings)
+
+
+def test_a_schedule_of_the_library_may_be_named_by_its_kind() -> None:
+    assert Recipe.of({"schedule": {"kind": "cosine"}}) == Recipe(schedule="cosine")
 
 
 def test_an_optimizer_that_cannot_train_the_network_is_one_message() -> None:

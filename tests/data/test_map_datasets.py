@@ -50,6 +50,7 @@ def test_a_dataset_of_torch_with_float_images_of_five_channels(in_memory: bool) 
     assert torch.equal(data.images.batch(ROWS), pixels * 255)
     again = pickle.loads(pickle.dumps(data.images))
     assert torch.equal(again.batch(ROWS), pixels * 255)
+    assert data.images.batch(torch.arange(0)).shape == (0, 5, 9, 8)
 
 
 @pytest.mark.parametrize("layout", ["hwc", "chw", "picture"])

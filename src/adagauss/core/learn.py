@@ -183,17 +183,8 @@ def _current_task(method: Method, before: LearnerState, data: LabelledImages, ru
     frozen = bool(before.tasks) and not later and not method.classifier.changes_network
     network = before.network if frozen else copy.deepcopy(before.network)
     previous = before.network.frozen_copy() if before.tasks and later else None
-    return CurrentTask(
-        index,
-        data,
-        network,
-        previous,
-        method.augmentation,
-        runtime,
-        before.term_states,
-        tuple(before.classes),
-        before.states.get("drift"),
-    )
+    known, drift = tuple(before.classes), before.states.get("drift")
+    return CurrentTask(index, data, network, previous, method.augmentation, runtime, before.term_states, known, drift)
 
 
 class Learner(ClassEdits):

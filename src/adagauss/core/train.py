@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -57,6 +57,11 @@ class Recipe(Config):
     """Share of the epochs, at the start, in which features are detached: only the head and helpers learn."""
     drop_last: bool = True
     """Skip the last, smaller batch of an epoch, unless it is the only one."""
+
+    @field_validator("schedule")
+    @classmethod
+    def _by_name(cls, schedule: Named) -> Named:
+        return next((name for name in SCHEDULES if schedule == {KIND: name}), schedule)
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Recipe:
@@ -326,7 +331,12 @@ def _snapshot(
         for name, value in state.items():
             if value is not None:
                 tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
-    return tensors, {"history": history}
+    # Some optimizers without a schedule count their steps in the groups.
+    groups = [
+        {name: value for name, value in group.items() if isinstance(value, int | float) and math.isfinite(value)}
+        for group in optimizer.param_groups
+    ]
+    return tensors, {"history": history, "groups": groups}
 
 
 def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
@@ -341,7 +351,10 @@ def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtim
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    for group, stored in zip(groups, facts.get("groups", ()), strict=False):
+        group.update(stored, lr=group["lr"])
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
     history = list(facts["history"])
     return history, len(history)
 

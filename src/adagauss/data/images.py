@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -168,10 +169,8 @@ class LabelledImages:
         plain: list[Any] = [normal_label(value) for value in values]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
-        try:
-            classes.sort()
-        except TypeError:  # labels of mixed types cannot be sorted
-            classes = list(dict.fromkeys(plain))
+        with suppress(TypeError):  # labels of mixed types cannot be sorted
+            classes = sorted(classes)
         index = {label: position for position, label in enumerate(classes)}
         return cls(images, torch.tensor([index[label] for label in plain], dtype=torch.long), tuple(classes))
 

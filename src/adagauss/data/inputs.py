@@ -287,7 +287,8 @@ class DatasetImages:
         return len(self.items)
 
     def batch(self, indices: Tensor) -> Tensor:
-        return torch.stack([_item_pixels(self.items[index][self.key], index) for index in indices.tolist()])
+        found = [_item_pixels(self.items[index][self.key], index) for index in indices.tolist()]
+        return torch.stack(found) if found else torch.empty(0, *self.shape, dtype=torch.uint8)
 
 
 def labelled_images(

@@ -21,7 +21,7 @@ from adagauss.errors import CheckpointError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.run import DATA, PLUGIN, RunFolder
 from adagauss.utils.progress import Reporter
-from adagauss.utils.registry import package_of
+from adagauss.utils.registry import module_name, package_of
 
 COMMAND = "command"
 """Stored with the environment of a run, and not compared when it is resumed."""
@@ -48,7 +48,7 @@ def environment(
 
 def _plugins(config: RunConfig) -> dict[str, str]:
     """The package or file of each custom object of a configuration, and a digest of its code."""
-    named = {str(value).rpartition(":")[0] for value in flatten(plain(config)).values()}
+    named = {module_name(str(value).rpartition(":")[0]) for value in flatten(plain(config)).values()}
     files = {module: getattr(sys.modules.get(module), "__file__", None) for module in sorted(named)}
     return {
         PLUGIN + module: f"{package_of(module) or file}, source {source_digest(Path(file))}"
