@@ -181,10 +181,8 @@ class CurrentTask:
         if key not in self._features:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
-            if self.caches_frozen:
-                self._features[key] = self._finite(self._learned(network.extractor, view))
-            else:
-                self._features[key] = self._extracted(network.extractor, view)
+            extract = self._learned if self.caches_frozen else self._extracted
+            self._features[key] = extract(network.extractor, view)
         return self._features[key]
 
     @cached_property
@@ -241,7 +239,7 @@ class CurrentTask:
             with torch.no_grad():
                 parts.append(extractor.learned(self.frozen_rows(torch.arange(start, stop), flips)))
         extractor.train(was_training)
-        return torch.cat(parts)
+        return self._finite(torch.cat(parts))
 
     def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Positions and features for prediction, batch by batch; see `features_by_batch`."""

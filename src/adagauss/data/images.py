@@ -165,8 +165,7 @@ class LabelledImages:
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """Create from one label per image; classes are sorted if possible, else in order of first appearance."""
-        values = (label.item() if isinstance(label, np.generic | Tensor) else label for label in labels)
-        plain: list[Any] = [normal_label(value) for value in values]
+        plain: list[Any] = [normal_label(one.item() if isinstance(one, np.generic | Tensor) else one) for one in labels]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
         with suppress(TypeError):  # labels of mixed types cannot be sorted

@@ -105,7 +105,7 @@ class Step:
     extract: Callable[[Tensor], Tensor]
     detach: bool = False
     originals: int | None = None
-    """Number of images before label augmentation; None without label augmentation."""
+    """Number of images in the whole batch before label augmentation; None: as many as ``images``."""
     division: Sharding | None = None
     """Which process holds each image; None if this one holds all."""
     cached: bool = False

@@ -48,7 +48,9 @@ def import_plugin(name: str) -> None:
             ) from error
         return
     if file is not None and not (found and file.samefile(found)):
-        raise ConfigError(f"{name} cannot be imported, since {found} has the same name: rename the file")
+        raise ConfigError(
+            f"{name} cannot be imported, since {found or 'a built-in module'} has the same name: rename the file"
+        )
 
 
 def import_custom(names: Iterable[object]) -> None:
