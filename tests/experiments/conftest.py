@@ -12,6 +12,9 @@ from adagauss.experiments.run import Run
 from adagauss.experiments.runner import run
 from tests.experiments.runs import SMALL, STREAM, quick_config
 
+collect_ignore = ["faulty.py"]
+"""It registers a method, which only the tests that name it may import."""
+
 
 @pytest.fixture(scope="session")
 def adagauss_run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -112,7 +112,7 @@ def test_distillation_of_features(kind: str, published: float, monkeypatch: pyte
         previous=SimpleNamespace(extractor=SimpleNamespace(learned=lambda images: wave(6, 4, phase=0.3))),
         network=SimpleNamespace(
             extractor=SimpleNamespace(
-                size=4, frozen=lambda x: x, trunk=SimpleNamespace(augmented=lambda maps, generator: maps)
+                size=4, fixed=False, frozen=lambda x: x, trunk=SimpleNamespace(augmented=lambda maps, generator: maps)
             )
         ),
     )
@@ -220,7 +220,9 @@ def test_losses_of_efc_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, features = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4)), wave(6, 4, phase=5.0)
     old = SimpleNamespace(extractor=SimpleNamespace(learned=lambda images: wave(4, 4, phase=5.3)))
     trunk = SimpleNamespace(augmented=lambda maps, generator: maps)
-    network = SimpleNamespace(head=head, extractor=SimpleNamespace(frozen=lambda images: images, trunk=trunk))
+    network = SimpleNamespace(
+        head=head, extractor=SimpleNamespace(fixed=False, frozen=lambda images: images, trunk=trunk)
+    )
     now: Any = SimpleNamespace(classes=(2, 3, 4), network=network, previous=old)
 
     def step(images: Tensor, *targets: int) -> Step:
