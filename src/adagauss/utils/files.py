@@ -159,16 +159,16 @@ def _create(path: Path, mode: int) -> BufferedWriter:
     """Create a file, locked until it is closed."""
     while True:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
-        _lock(file)
+        _lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # another process took it for an abandoned one before it was locked
 
 
-def _lock(file: BufferedReader | BufferedWriter) -> bool:
+def _lock(file: BufferedReader | BufferedWriter, *, wait: bool = False) -> bool:
     """Lock an open file until it is closed; returns whether that was possible."""
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         return False
     return True
