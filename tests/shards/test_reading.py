@@ -212,3 +212,10 @@ def test_a_huge_image_of_a_small_array_file_is_refused(tmp_path: Path) -> None:
     (shard,) = find_shards([tmp_path / "x.npz"])
     with pytest.raises(ShardError, match="takes 144,000,000 bytes"):
         list(shard.examples({}))
+
+
+def test_an_array_file_of_floats_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=np.zeros((2, 8, 8)), labels=np.arange(2))
+    (shard,) = find_shards([tmp_path / "x.npz"])
+    with pytest.raises(ShardError, match="must be uint8 in C order; they are float64"):
+        list(shard.examples({}))
